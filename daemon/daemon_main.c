@@ -1,28 +1,28 @@
 /* daemon_main.c - gpushare-daemon: command line, configuration, signals. */
 #include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
 #include "metrics/exporter.h"
-#include "server/activation.h"
-#include "server/config_files.h"
+#include "server/cards.h"
+#include "server/config.h"
 #include "server/events.h"
-#include "server/host_gpus.h"
-#include "server/journal.h"
 #include "server/keep.h"
-#include "server/label.h"
+#include "server/listen.h"
 #include "server/log_for.h"
 #include "server/log_ring.h"
 #include "server/notify.h"
-#include "server/permission.h"
+#include "server/process.h"
 #include "server/server.h"
-#include "server/user_names.h"
 
 enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
 enum { OPTION_CONFIG = 256, OPTION_HELP, OPTION_VERSION, OPTION_KEY }; /* OPTION_KEY + n: config_keys[n] */
@@ -44,6 +44,18 @@ struct program {
   char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
   char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
 };
+
+/* stderr goes to systemd's journal: JOURNAL_STREAM=DEVICE:INODE names it, and stays in the environment also
+ * where somebody has redirected stderr since. */
+static bool logs_to_journal(void) {
+  const char *stream = getenv("JOURNAL_STREAM");
+  struct stat status;
+  char own[48];
+  if (!stream || fstat(STDERR_FILENO, &status) < 0)
+    return false;
+  snprintf(own, sizeof own, "%ju:%ju", (uintmax_t)status.st_dev, (uintmax_t)status.st_ino);
+  return strcmp(stream, own) == 0;
+}
 
 /* ---- command line ---- */
 
@@ -378,9 +390,12 @@ static void reload_config(struct program *program, const char *by) {
 /* ---- signals ---- */
 
 /* "root (uid 0, pid 1, systemd)" */
-static struct label sender_of(const struct signalfd_siginfo *signal) {
-  return signal->ssi_pid ? label_process(signal->ssi_uid, (pid_t)signal->ssi_pid)
-                         : (struct label){"the terminal"};
+static struct log_text sender_of(const struct signalfd_siginfo *signal) {
+  char name[GS_NAME_SIZE];
+  if (!signal->ssi_pid)
+    return (struct log_text){"the terminal"};
+  peer_read_name((pid_t)signal->ssi_pid, name);
+  return label_process(signal->ssi_uid, (pid_t)signal->ssi_pid, name);
 }
 
 static void set_mode(struct program *program, enum gs_mode mode, const char *by) {
@@ -503,7 +518,7 @@ int main(int argc, char **argv) {
   daemon_keep_heap();
   log_setup("gpushare-daemon", LOG_LEVEL_INFO);
   program.arguments = read_arguments(argc, argv);
-  if (journal_on_stderr())
+  if (logs_to_journal())
     log_for_journal();
   user_names_read(USER_NAMES_PATH);
   notify_open(&program.notify, clock_now_ns());

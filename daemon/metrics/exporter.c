@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "metrics/metrics.h"
-#include "server/address.h"
+#include "server/config.h"
 #include "server/listen.h"
 #include "server/log_for.h"
 

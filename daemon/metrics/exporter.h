@@ -12,7 +12,7 @@
 
 struct exporter;
 
-/* At this address (address.h). NULL, after a line in the log: the daemon does without. */
+/* At this address (config.h). NULL, after a line in the log: the daemon does without. */
 struct exporter *exporter_open(struct daemon *daemon, const char *address);
 void exporter_close(struct exporter *exporter);
 

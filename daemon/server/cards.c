@@ -1,11 +1,25 @@
 /* cards.c - see cards.h. */
 #include "server/cards.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/gpu_number.h"
+#include "common/log.h"
 #include "common/parse.h"
+#include "common/text_file.h"
 #include "core/scheduler.h"
 #include "shared/printable.h"
 
@@ -62,4 +76,353 @@ const struct card *cards_at(const struct cards *cards, uint32_t number) {
 bool cards_are_same(const struct cards *cards, const struct cards *other) {
   return cards->source == other->source && cards->partial == other->partial && cards->count == other->count &&
          memcmp(cards->list, other->list, cards->count * sizeof *cards->list) == 0;
+}
+
+/* ---- claims ---- */
+
+static struct claim *find(struct claims *claims, uid_t uid) {
+  for (uint32_t i = 0; i < claims->count; i++)
+    if (claims->list[i].uid == uid)
+      return &claims->list[i];
+  return NULL;
+}
+
+static unsigned count_size(const struct claims *claims, uint64_t total_bytes) {
+  unsigned count = 0;
+  for (uint32_t i = 0; i < claims->count; i++)
+    count += claims->list[i].total_bytes == total_bytes;
+  return count;
+}
+
+static unsigned count_name(const struct claims *claims, const char *name) {
+  unsigned count = 0;
+  for (uint32_t i = 0; i < claims->count; i++)
+    count += strcmp(claims->list[i].name, name) == 0;
+  return count;
+}
+
+/* Of two with the same number of votes, the one that is there for longer counts. */
+static void decide(struct claims *claims) {
+  unsigned size_votes = count_size(claims, claims->total_bytes),
+           name_votes = count_name(claims, claims->name);
+  for (uint32_t i = 0; i < claims->count; i++) {
+    const struct claim *claim = &claims->list[i];
+    unsigned votes = count_size(claims, claim->total_bytes);
+    if (votes > size_votes) {
+      claims->total_bytes = claim->total_bytes;
+      size_votes = votes;
+    }
+    votes = count_name(claims, claim->name);
+    if (votes > name_votes) {
+      memcpy(claims->name, claim->name, sizeof claims->name);
+      name_votes = votes;
+    }
+  }
+}
+
+void claims_enter(struct claims *claims, uid_t uid, uint64_t total_bytes, const char *name) {
+  struct claim *claim = find(claims, uid);
+  claims->jobs++;
+  if (claim) {
+    claim->jobs++;
+    return;
+  }
+  if (claims->count == CLAIMS_MAX)
+    return;
+  claim = &claims->list[claims->count++];
+  *claim = (struct claim){.uid = uid, .jobs = 1, .total_bytes = total_bytes};
+  strncpy(claim->name, name, sizeof claim->name - 1);
+  decide(claims);
+}
+
+/* Users without a vote go by what has counted, also when the last one with a vote has gone. */
+void claims_leave(struct claims *claims, uid_t uid) {
+  struct claim *claim = find(claims, uid);
+  if (--claims->jobs == 0) {
+    *claims = (struct claims){0};
+    return;
+  }
+  if (!claim || --claim->jobs > 0)
+    return;
+  claims->count--;
+  memmove(claim, claim + 1, (claims->count - (size_t)(claim - claims->list)) * sizeof *claim);
+  if (claims->count > 0)
+    decide(claims);
+}
+
+/* ---- asking NVML ---- */
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+/* ---- in the helper ---- */
+
+/* An open copy of a connection would keep it alive after the daemon has ended it. */
+static void close_all(void) {
+  if (syscall(SYS_close_range, 0u, ~0u, 0u) == 0)
+    return;
+  struct rlimit limit = {0}; /* a kernel before 5.9, or a sandbox */
+  DIR *folder = opendir("/proc/self/fd");
+  for (const struct dirent *entry; folder && (entry = readdir(folder));)
+    if (*entry->d_name != '.' && atoi(entry->d_name) != dirfd(folder))
+      close(atoi(entry->d_name));
+  if (folder)
+    closedir(folder);
+  else if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    for (rlim_t fd = 0; fd < limit.rlim_cur; fd++)
+      close((int)fd);
+}
+
+static void leave_daemon(pid_t daemon) {
+  struct rlimit no_core = {0};
+  sigset_t none;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != daemon)
+    _exit(1);
+  close_all();
+  for (int fd = 0; fd <= 2; fd++) /* what the library prints is nobody's log */
+    (void)!open("/dev/null", O_RDWR);
+  setrlimit(RLIMIT_CORE, &no_core);
+  signal(SIGPIPE, SIG_DFL);
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static struct card *add_card(struct cards *cards, void *device, uint32_t number, const struct card *whole) {
+  char text[NVML_TEXT_SIZE] = "";
+  if (cards->count == CARDS_MAX)
+    return NULL;
+  struct card *card = &cards->list[cards->count];
+  *card = (struct card){.number = number, .minor = CARD_MINOR_UNKNOWN};
+  if (nvml_uuid(device, text) != 0 || parse_uuid(text, card->uuid) != 0)
+    return NULL; /* it does not answer: programs can't use it either */
+  if (nvml_usable_memory(device, &card->total_bytes) != 0)
+    card->total_bytes = 0;
+  if (nvml_name(device, text) == 0)
+    snprintf(card->name, sizeof card->name, "%.31s", text);
+  else if (whole)
+    memcpy(card->name, whole->name, sizeof card->name);
+  if (whole) {
+    card->minor = whole->minor;
+    memcpy(card->bus, whole->bus, sizeof card->bus);
+  } else {
+    unsigned minor;
+    if (nvml_minor(device, &minor) == 0)
+      card->minor = minor;
+    if (nvml_bus_id(device, text) == 0)
+      snprintf(card->bus, sizeof card->bus, "%.31s", text);
+  }
+  cards->count++;
+  return card;
+}
+
+/* Its exit status. */
+static int answer_all(struct card_answer *answer, const char *library) {
+  struct cards *cards = &answer->cards;
+  if (nvml_open(library, answer->why) < 0)
+    return 1;
+  unsigned count = nvml_count();
+  for (unsigned i = 0; i < count && i <= GS_GPU_CARD_MAX && cards->count < CARDS_MAX; i++) {
+    void *device = nvml_device(i);
+    struct card *card = device ? add_card(cards, device, i, NULL) : NULL;
+    if (!card || !nvml_is_split(device))
+      continue;
+    card->split = true;
+    unsigned limit = nvml_part_limit(device);
+    for (unsigned k = 0; k < limit && k < GS_GPU_PART_MAX; k++) {
+      void *part = nvml_part(device, k);
+      if (part)
+        add_card(cards, part, GS_GPU_NUMBER(GS_GPU_CARD(card->number), k + 1), card);
+    }
+  }
+  snprintf(answer->why, sizeof answer->why, "NVML knows no GPU");
+  return cards->count == 0;
+}
+
+/* ---- in the daemon ---- */
+
+int card_query_begin(struct card_query *query, uint64_t now_ns) {
+  if (!query->library)
+    return -ENOENT;
+  query->again = query->pid;
+  if (query->pid)
+    return 0;
+  query->asked = true;
+  query->asked_ns = now_ns;
+  if (!query->answer) {
+    void *shared =
+        mmap(NULL, sizeof *query->answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+      return -errno;
+    query->answer = shared;
+  }
+  memset(query->answer, 0, sizeof *query->answer);
+  pid_t daemon = getpid(), pid = fork();
+  if (pid < 0)
+    return -errno;
+  if (pid == 0) {
+    leave_daemon(daemon);
+    _exit(answer_all(query->answer, query->library));
+  }
+  query->pid = pid;
+  query->killed = false;
+  return 0;
+}
+
+/* 1, or -errno and why. The helper is no more: nobody changes the answer while it is checked. */
+static int take_answer(struct card_query *query, int status, struct cards *cards, char why[NVML_WHY_SIZE]) {
+  if (WIFSIGNALED(status)) {
+    snprintf(why, NVML_WHY_SIZE,
+             query->killed ? "it did not answer, and was ended" : "it crashed (signal %d)", WTERMSIG(status));
+    return query->killed ? -ETIMEDOUT : -EFAULT;
+  }
+  query->answer->why[NVML_WHY_SIZE - 1] = '\0';
+  if (WEXITSTATUS(status) != 0) {
+    memcpy(why, query->answer->why, NVML_WHY_SIZE);
+    if (!*why)
+      snprintf(why, NVML_WHY_SIZE, "it ended without an answer (exit status %d)", WEXITSTATUS(status));
+    return -ENODEV;
+  }
+  const char *wrong = cards_settle(&query->answer->cards);
+  if (wrong || query->answer->cards.count == 0) {
+    snprintf(why, NVML_WHY_SIZE, "its answer makes no sense: %s", wrong ? wrong : "no cards");
+    return -EPROTO;
+  }
+  *cards = query->answer->cards;
+  cards->source = CARDS_NVML;
+  cards->partial = false; /* what does not answer programs can't use either */
+  return 1;
+}
+
+int card_query_on_child(struct card_query *query, struct cards *cards, char why[NVML_WHY_SIZE]) {
+  int status;
+  if (query->pid == 0 || waitpid(query->pid, &status, WNOHANG) != query->pid)
+    return 0;
+  query->pid = 0;
+  return take_answer(query, status, cards, why);
+}
+
+uint64_t card_query_deadline_ns(const struct card_query *query) {
+  return query->pid && !query->killed ? query->asked_ns + query->patience_ns : UINT64_MAX;
+}
+
+void card_query_on_time(struct card_query *query, uint64_t now_ns) {
+  if (now_ns < card_query_deadline_ns(query))
+    return;
+  kill(query->pid, SIGKILL);
+  query->killed = true;
+}
+
+void card_query_end(struct card_query *query) {
+  if (query->pid)
+    kill(query->pid, SIGKILL);
+  if (query->answer)
+    munmap(query->answer, sizeof *query->answer);
+  *query = (struct card_query){.library = NULL};
+}
+
+/* ---- the kernel module's word ---- */
+
+/* What follows "LABEL:" and blanks in its line; false: there is no such line. */
+static bool find_value(const char *text, const char *label, char *value, size_t size) {
+  size_t length = strlen(label);
+  for (const char *line = text; line; line = strchr(line, '\n')) {
+    line += *line == '\n';
+    if (strncmp(line, label, length) != 0 || line[length] != ':')
+      continue;
+    line += length + 1;
+    line += strspn(line, " \t");
+    snprintf(value, size, "%.*s", (int)strcspn(line, "\n"), line);
+    return true;
+  }
+  return false;
+}
+
+/* A GPU that nobody has used since the start of the machine has no UUID yet, only question marks. Its UUID
+ * here is zero then, as that of a GPU that can't be read. */
+static void read_card(int folder, const char *gpu, struct card *card) {
+  char path[300], text[4096], value[64], number[16];
+  int64_t minor;
+  *card = (struct card){.minor = CARD_MINOR_UNKNOWN};
+  snprintf(card->bus, sizeof card->bus, "%.31s", gpu);
+  snprintf(path, sizeof path, "%.255s/information", gpu);
+  if (text_file_read(folder, path, text, sizeof text) < 0 ||
+      !find_value(text, "GPU UUID", value, sizeof value))
+    return;
+  value[strcspn(value, " \t")] = '\0';
+  if (parse_uuid(value, card->uuid) < 0)
+    memset(card->uuid, 0, sizeof card->uuid);
+  if (find_value(text, "Device Minor", number, sizeof number) &&
+      parse_integer(number, 0, INT32_MAX, &minor) == 0)
+    card->minor = (uint32_t)minor;
+  find_value(text, "Model", card->name, sizeof card->name);
+}
+
+static int read_folder(const char *folder, struct card *cards, int most) {
+  DIR *directory = opendir(folder);
+  int count = 0;
+  if (!directory)
+    return -errno;
+  for (const struct dirent *entry; count >= 0 && (entry = readdir(directory));) {
+    if (entry->d_name[0] == '.')
+      continue;
+    if (count < most)
+      read_card(dirfd(directory), entry->d_name, &cards[count++]);
+    else
+      count = -E2BIG;
+  }
+  closedir(directory);
+  return count;
+}
+
+int host_gpus_read(const char *folder, uint8_t (*uuids)[GS_UUID_SIZE], int most) {
+  static struct card cards[CARDS_MAX];
+  int count = read_folder(folder, cards, most < (int)CARDS_MAX ? most : (int)CARDS_MAX);
+  for (int i = 0; i < count; i++)
+    if (uuid_is_zero(cards[i].uuid))
+      return -ENODATA;
+  for (int i = 0; i < count; i++)
+    memcpy(uuids[i], cards[i].uuid, GS_UUID_SIZE);
+  return count;
+}
+
+/* "0000:65:00.0": hexadecimal digits, as many in each. */
+static int compare_places(const void *a, const void *b) {
+  return strcmp(((const struct card *)a)->bus, ((const struct card *)b)->bus);
+}
+
+/* By its minor; of a card without one: any may be meant. */
+static bool has_instances(const char *folder, uint32_t minor) {
+  char pattern[300], which[16] = "*";
+  glob_t found;
+  if (minor != CARD_MINOR_UNKNOWN)
+    snprintf(which, sizeof which, "%u", minor);
+  snprintf(pattern, sizeof pattern, "%.200s/../capabilities/gpu%s/mig/gi*", folder, which);
+  bool some = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+  if (some)
+    globfree(&found);
+  return some;
+}
+
+int host_gpus_cards(const char *folder, struct cards *cards) {
+  int count = read_folder(folder, cards->list, CARDS_MAX);
+  if (count < 0)
+    return count;
+  qsort(cards->list, (size_t)count, sizeof *cards->list, compare_places);
+  for (int i = 0; i < count; i++) /* all have one, as nvidia-smi sees all of them */
+    cards->list[i].number = GS_GPU_NUMBER((uint32_t)i, 0u);
+  cards->source = CARDS_HOST;
+  cards->partial = false;
+  cards->count = 0;
+  for (int i = 0; i < count; i++) {
+    struct card *card = &cards->list[i];
+    card->split = has_instances(folder, card->minor);
+    cards->partial |= card->split || uuid_is_zero(card->uuid);
+    if (!uuid_is_zero(card->uuid))
+      cards->list[cards->count++] = *card;
+  }
+  if (cards->count == 0)
+    return -ENODATA;
+  return cards_settle(cards) ? -EINVAL : 0;
 }

@@ -1,14 +1,16 @@
 /*
  * cards.h - which cards this host has: what is true whatever programs say. A table; who fills it:
- * card_query.h (NVML) or host_gpus.h (the kernel module's files).
+ * NVML (card_query), or the kernel module's files (host_gpus).
  */
 #ifndef GS_CARDS_H
 #define GS_CARDS_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "gpushare/protocol.h"
+#include "shared/nvml.h"
 
 #define CARDS_MAX 256u
 #define CARD_BUS_SIZE 32
@@ -26,7 +28,7 @@ struct card {
 };
 
 enum cards_source {
-  CARDS_UNKNOWN, /* the host does not tell: programs' words count (claims.h) */
+  CARDS_UNKNOWN, /* the host does not tell: programs' words count (claims) */
   CARDS_HOST,    /* /proc/driver/nvidia: without sizes */
   CARDS_NVML,
 };
@@ -52,5 +54,96 @@ static inline bool cards_are_all(const struct cards *cards) {
 }
 
 bool cards_are_same(const struct cards *cards, const struct cards *other);
+
+/*
+ * ---- claims ----
+ *
+ * What programs say of a GPU that the host tells nothing of: its size and its name. What most users say
+ * counts. A user has one vote however many programs he runs: what the first of them has said, as long as any
+ * is there: who says something else each time changes nothing. Between equals, what counts already goes on
+ * to count.
+ */
+
+/* Users with a vote at a time: those who came first. It bounds what counting costs. */
+#define CLAIMS_MAX 64
+
+struct claim {
+  uid_t uid;
+  uint32_t jobs;
+  uint64_t total_bytes;
+  char name[GS_NAME_SIZE];
+};
+
+struct claims {
+  uint32_t jobs; /* also of users without a vote */
+  uint32_t count;
+  struct claim list[CLAIMS_MAX];
+  uint64_t total_bytes; /* what counts; 0 and "" once the last job has gone */
+  char name[GS_NAME_SIZE];
+};
+
+/* A program of the user has come, and says this; one that has come has gone. */
+void claims_enter(struct claims *claims, uid_t uid, uint64_t total_bytes, const char *name);
+void claims_leave(struct claims *claims, uid_t uid);
+
+/*
+ * ---- asking NVML ----
+ *
+ * Asks NVML which cards the host has, in a process of its own: NVIDIA's library may hang or crash there, and
+ * keeps nothing open in the daemon. The helper is a fork of the daemon. It closes all that the daemon has
+ * open, writes its answer into memory that both share, and ends. The daemon looks at the answer when the
+ * helper is no more (SIGCHLD), and never waits for it; a helper that takes too long is killed. There is at
+ * most one, also while a killed one does not end.
+ */
+
+#define CARD_QUERY_NS (UINT64_C(60) * 1000000000)      /* cards without persistence mode take seconds each */
+#define CARD_QUERY_PAUSE_NS (UINT64_C(5) * 1000000000) /* between two for UUIDs that are unknown */
+
+struct card_answer {
+  struct cards cards;
+  char why[NVML_WHY_SIZE]; /* there is none */
+};
+
+struct card_query {
+  const char *library; /* to be loaded; NULL: nothing is ever asked */
+  uint64_t patience_ns;
+  struct card_answer *answer; /* shared with the helper; NULL: none yet */
+  pid_t pid;                  /* 0: no helper */
+  bool killed;
+  bool again;        /* ask once more when it has ended: what it says may be from before */
+  bool asked;        /* at all */
+  uint64_t asked_ns; /* the last time */
+};
+
+/* Start a helper; if there is one, another comes after it (again). 0, or -errno: there will be no answer. */
+int card_query_begin(struct card_query *query, uint64_t now_ns);
+
+/* A child has ended. 0: not the helper; 1: *cards are what it has told, checked; -errno: it has told nothing,
+ * and why. */
+int card_query_on_child(struct card_query *query, struct cards *cards, char why[NVML_WHY_SIZE]);
+
+uint64_t card_query_deadline_ns(const struct card_query *query);
+
+/* Kill a helper that takes too long. */
+void card_query_on_time(struct card_query *query, uint64_t now_ns);
+
+/* There shall be no helper any more. Does not wait. */
+void card_query_end(struct card_query *query);
+
+/*
+ * ---- the kernel module's word ----
+ *
+ * Which GPUs the host has, as the NVIDIA kernel module tells.
+ */
+
+#define HOST_GPUS_FOLDER "/proc/driver/nvidia/gpus"
+
+/* The cards, in the order of their places on the bus, which is nvidia-smi's. 0, or -errno: of none it can be
+ * told. They are partial if the kernel module does not tell the UUID of one, as before its first use, or of
+ * MIG instances, which it never tells: the card is left out, or stands there as one that is split. */
+int host_gpus_cards(const char *folder, struct cards *cards);
+
+/* Their UUIDs, in no order. How many there are, or -errno: they can't be told, all of them. */
+int host_gpus_read(const char *folder, uint8_t (*uuids)[GS_UUID_SIZE], int most);
 
 #endif

@@ -1,9 +1,12 @@
 /* config.c - the daemon's settings. One table of keys serves the file, the command line and --help. */
 #include "server/config.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <ini.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,7 +20,73 @@
 #include "common/parse.h"
 #include "core/scheduler.h"
 
-/* ---- setters ---- */
+/*
+ * ---- addresses ----
+ *
+ * Where the daemon shows its metrics, as the configuration says it.
+ */
+
+#define FILE_PREFIX "unix:"
+
+static int parse_file(const char *path, struct address *address) {
+  if (*path != '/' || strlen(path) >= sizeof address->file.sun_path)
+    return -EINVAL;
+  address->file.sun_family = AF_UNIX;
+  strcpy(address->file.sun_path, path);
+  address->size = sizeof address->file;
+  return 0;
+}
+
+static int set_host(const char *host, uint16_t port, struct address *address) {
+  size_t length = strlen(host);
+  char inner[INET6_ADDRSTRLEN] = "";
+  if (inet_pton(AF_INET, host, &address->ip4.sin_addr) == 1) {
+    address->ip4.sin_family = AF_INET;
+    address->ip4.sin_port = htons(port);
+    address->size = sizeof address->ip4;
+    return 0;
+  }
+  if (length < 3 || length - 2 >= sizeof inner || host[0] != '[' || host[length - 1] != ']')
+    return -EINVAL;
+  memcpy(inner, host + 1, length - 2);
+  address->ip6.sin6_family = AF_INET6;
+  address->ip6.sin6_port = htons(port);
+  address->size = sizeof address->ip6;
+  return inet_pton(AF_INET6, inner, &address->ip6.sin6_addr) == 1 ? 0 : -EINVAL;
+}
+
+int address_parse(const char *text, struct address *address) {
+  char host[ADDRESS_TEXT_SIZE];
+  const char *colon = strrchr(text, ':');
+  int64_t port;
+  *address = (struct address){0};
+  if (strncmp(text, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
+    return parse_file(text + strlen(FILE_PREFIX), address);
+  if (!colon || (size_t)(colon - text) >= sizeof host || parse_integer(colon + 1, 0, UINT16_MAX, &port) < 0)
+    return -EINVAL;
+  memcpy(host, text, (size_t)(colon - text));
+  host[colon - text] = '\0';
+  return set_host(host, (uint16_t)port, address);
+}
+
+void address_format(const struct address *address, char text[ADDRESS_TEXT_SIZE]) {
+  char host[INET6_ADDRSTRLEN] = "";
+  if (address->any.sa_family == AF_UNIX) {
+    snprintf(text, ADDRESS_TEXT_SIZE, FILE_PREFIX "%s", address->file.sun_path);
+  } else if (address->any.sa_family == AF_INET) {
+    inet_ntop(AF_INET, &address->ip4.sin_addr, host, sizeof host);
+    snprintf(text, ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(address->ip4.sin_port));
+  } else {
+    inet_ntop(AF_INET6, &address->ip6.sin6_addr, host, sizeof host);
+    snprintf(text, ADDRESS_TEXT_SIZE, "[%s]:%u", host, ntohs(address->ip6.sin6_port));
+  }
+}
+
+/*
+ * ---- setters ----
+ *
+ * Each returns NULL, or what is wrong with the text.
+ */
 
 static const char *set_text(char *field, size_t size, const char *text) {
   if (*text == '\0')
@@ -28,211 +97,217 @@ static const char *set_text(char *field, size_t size, const char *text) {
   return NULL;
 }
 
-static const char *set_socket(struct config *config, const char *text) {
-  return set_text(config->socket, sizeof config->socket, text);
+#define TEXT_SIZE(member) sizeof(((struct config *)0)->member)
+
+static const char *set_socket(void *field, const char *text) {
+  return set_text(field, TEXT_SIZE(socket), text);
 }
 
-static const char *set_group(struct config *config, const char *text) {
-  return set_text(config->group, sizeof config->group, text);
+static const char *set_group(void *field, const char *text) {
+  return set_text(field, TEXT_SIZE(group), text);
 }
 
-static const char *set_tq(struct sched_settings *settings, const char *text) {
-  int err = parse_tq_ns(text, &settings->tq_ns);
+static const char *set_metrics(void *field, const char *text) {
+  struct address address;
+  if (strcmp(text, ADDRESS_OFF) != 0 && address_parse(text, &address) < 0)
+    return "is none of off, ADDRESS:PORT (for example 127.0.0.1:9465, [::1]:9465), unix:/PATH";
+  return set_text(field, TEXT_SIZE(metrics), text);
+}
+
+static const char *set_state(void *field, const char *text) {
+  if (*text != '/' && strcmp(text, STATE_AUTO) != 0 && strcmp(text, STATE_OFF) != 0)
+    return "is none of auto, off, /FOLDER";
+  return set_text(field, TEXT_SIZE(state), text);
+}
+
+/* Of 4 or 8 bytes. */
+static const char *set_number(void *field, size_t size, const char *text, int64_t least, int64_t most,
+                              const char *wrong) {
+  int64_t number;
+  if (parse_integer(text, least, most, &number) < 0)
+    return wrong;
+  if (size == sizeof(uint32_t))
+    *(uint32_t *)field = (uint32_t)number;
+  else
+    *(uint64_t *)field = (uint64_t)number;
+  return NULL;
+}
+
+static const char *set_count(void *field, const char *text) {
+  return set_number(field, sizeof(uint64_t), text, 1, 1000000, "is not a number from 1 to 1000000");
+}
+
+static const char *set_evict_after(void *field, const char *text) {
+  return set_number(field, sizeof(uint64_t), text, 0, 1000000, "is not a number from 0 to 1000000");
+}
+
+static const char *set_weight(void *field, const char *text) {
+  return set_number(field, sizeof(uint32_t), text, 1, GS_WEIGHT_MAX, "is not a number from 1 to 10000");
+}
+
+static const char *set_max_weight(void *field, const char *text) {
+  return set_number(field, sizeof(uint32_t), text, GS_WEIGHT_DEFAULT, GS_WEIGHT_MAX,
+                    "is not a number from 100 to 10000");
+}
+
+static const char *set_max_priority(void *field, const char *text) {
+  return set_number(field, sizeof(uint32_t), text, 0, GS_PRIORITY_MAX, "is not a number from 0 to 20");
+}
+
+static const char *set_bytes(uint64_t *field, const char *text, uint64_t least, const char *wrong) {
+  uint64_t bytes;
+  if (parse_bytes(text, &bytes) < 0 || bytes < least || bytes > SCHED_BYTES_MAX)
+    return wrong;
+  *field = bytes;
+  return NULL;
+}
+
+static const char *set_capacity(void *field, const char *text) {
+  return set_bytes(field, text, 0, "is not a size (for example 16G; 0: the whole card)");
+}
+
+static const char *set_size(void *field, const char *text) {
+  return set_bytes(field, text, 1, "is not the size of a card (for example 80G)");
+}
+
+static const char *set_max_memory(void *field, const char *text) {
+  return set_bytes(field, text, 0, "is not a size (for example 16G; 0: as much as there is)");
+}
+
+/* What the machine could give when the daemon started; a percentage must not shrink with each reading. */
+static const char *set_host_memory(void *field, const char *text) {
+  static uint64_t spare_bytes;
+  uint32_t percent;
+  if (parse_percent(text, 0, UINT32_MAX, &percent) < 0)
+    return parse_bytes(text, field) < 0 ? "is neither a size (for example 64G) nor a percentage" : NULL;
+  if (percent > 100)
+    return "is more than 100 %";
+  spare_bytes = spare_bytes ? spare_bytes : host_spare_bytes();
+  *(uint64_t *)field = spare_bytes / 100 * percent;
+  return NULL;
+}
+
+static const char *set_tq(void *field, const char *text) {
+  int err = parse_tq_ns(text, field);
   if (err == -ERANGE)
     return "is not from " TQ_RANGE " (turns without an end: policy = fifo)";
   return err < 0 ? "is neither auto nor a duration (for example 20, 0.5, 250ms, 2m)" : NULL;
 }
 
-static const char *set_loss(struct sched_settings *settings, const char *text) {
+static const char *set_grace(void *field, const char *text) {
+  return parse_duration_ns(text, field) < 0 ? "is not a duration (for example 30, 500ms, 2m)" : NULL;
+}
+
+static const char *set_loss(void *field, const char *text) {
   uint32_t percent;
   if (parse_percent(text, 1, 50, &percent) < 0)
     return "is not a percentage from 1% to 50%";
-  settings->loss_permille = percent * 10;
+  *(uint32_t *)field = percent * 10;
   return NULL;
 }
 
-static const char *set_grace(struct config *config, const char *text) {
-  uint64_t ns;
-  if (parse_duration_ns(text, &ns) < 0)
-    return "is not a duration (for example 30, 500ms, 2m)";
-  config->grace_ns = ns;
-  return NULL;
+static const char *set_mode(void *field, const char *text) {
+  return parse_mode(text, field) < 0 ? "is none of auto, on, off" : NULL;
 }
 
-static const char *set_mode(struct sched_settings *settings, const char *text) {
-  return parse_mode(text, &settings->mode) < 0 ? "is none of auto, on, off" : NULL;
+static const char *set_policy(void *field, const char *text) {
+  return parse_policy(text, field) < 0 ? "is none of " POLICY_NAMES : NULL;
 }
 
-static const char *set_policy(struct sched_settings *settings, const char *text) {
-  return parse_policy(text, &settings->policy) < 0 ? "is none of " POLICY_NAMES : NULL;
+static const char *set_memory(void *field, const char *text) {
+  return parse_memory(text, field) < 0 ? "is none of managed, swap, off" : NULL;
 }
 
-static const char *set_capacity(struct sched_settings *settings, const char *text) {
-  uint64_t bytes;
-  if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
-    return "is not a size (for example 16G; 0: the whole card)";
-  settings->capacity_bytes = bytes;
-  return NULL;
+static const char *set_spatial(void *field, const char *text) {
+  return parse_spatial(text, field) < 0 ? "is neither none nor mps" : NULL;
 }
 
-static const char *set_size(struct sched_settings *settings, const char *text) {
-  uint64_t bytes;
-  if (parse_bytes(text, &bytes) < 0 || bytes == 0 || bytes > SCHED_BYTES_MAX)
-    return "is not the size of a card (for example 80G)";
-  settings->card_bytes = bytes;
-  return NULL;
+static const char *set_log(void *field, const char *text) {
+  return log_level_parse(text, field) < 0 ? "is none of error, warn, info, debug" : NULL;
 }
 
-static const char *set_memory(struct sched_settings *settings, const char *text) {
-  return parse_memory(text, &settings->memory) < 0 ? "is none of managed, swap, off" : NULL;
+static const char *set_bool(void *field, const char *text) {
+  return parse_bool(text, field) < 0 ? "is neither yes nor no" : NULL;
 }
 
-static const char *set_spatial(struct sched_settings *settings, const char *text) {
-  return parse_spatial(text, &settings->spatial) < 0 ? "is neither none nor mps" : NULL;
+/* Of a user: whether its programs may say that they are. */
+static const char *set_may_produce(void *field, const char *text) {
+  bool may;
+  const char *wrong = set_bool(&may, text);
+  if (!wrong)
+    *(bool *)field = !may;
+  return wrong;
 }
 
-static const char *set_learn(struct config *config, const char *text) {
-  return parse_bool(text, &config->learn) < 0 ? "is neither yes nor no" : NULL;
-}
-
-static const char *set_max_clients(struct config *config, const char *text) {
-  uint64_t count;
-  char *end;
-  errno = 0;
-  count = strtoull(text, &end, 10);
-  if (*text < '0' || *text > '9' || *end || errno || count < 1 || count > 1000000)
-    return "is not a number from 1 to 1000000";
-  config->max_clients_per_user = count;
-  return NULL;
-}
-
-static const char *set_evict_after(struct config *config, const char *text) {
-  int64_t graces;
-  if (parse_integer(text, 0, 1000000, &graces) < 0)
-    return "is not a number from 0 to 1000000";
-  config->evict_after = (uint64_t)graces;
-  return NULL;
-}
-
-static const char *set_require_device(struct config *config, const char *text) {
-  static const char *const names[] = {
-      [GS_REQUIRE_AUTO] = "auto", [GS_REQUIRE_YES] = "yes", [GS_REQUIRE_NO] = "no"};
-  for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-    if (strcmp(text, names[i]) != 0)
-      continue;
-    config->require_device = (enum gs_require)i;
-    return NULL;
-  }
-  return "is none of auto, yes, no";
-}
-
-static const char *set_max_weight(struct config *config, const char *text) {
-  int64_t weight;
-  if (parse_integer(text, GS_WEIGHT_DEFAULT, GS_WEIGHT_MAX, &weight) < 0)
-    return "is not a number from 100 to 10000";
-  config->bounds.max_weight = (uint32_t)weight;
-  return NULL;
-}
-
-static const char *set_max_priority(struct config *config, const char *text) {
-  int64_t priority;
-  if (parse_integer(text, 0, GS_PRIORITY_MAX, &priority) < 0)
-    return "is not a number from 0 to 20";
-  config->bounds.max_priority = (int32_t)priority;
-  return NULL;
-}
-
-static const char *set_production(struct config *config, const char *text) {
+static const char *set_production(void *field, const char *text) {
   bool privileged = strcmp(text, "privileged") == 0;
   if (!privileged && strcmp(text, "any") != 0)
     return "is neither any nor privileged";
-  config->bounds.production_privileged = privileged;
+  *(bool *)field = privileged;
   return NULL;
 }
 
-static const char *set_metrics(struct config *config, const char *text) {
-  struct address address;
-  if (strcmp(text, ADDRESS_OFF) != 0 && address_parse(text, &address) < 0)
-    return "is none of off, ADDRESS:PORT (for example 127.0.0.1:9465, [::1]:9465), unix:/PATH";
-  return set_text(config->metrics, sizeof config->metrics, text);
+static const char *set_require_device(void *field, const char *text) {
+  static const char *const names[] = {
+      [GS_REQUIRE_AUTO] = "auto", [GS_REQUIRE_YES] = "yes", [GS_REQUIRE_NO] = "no"};
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(text, names[i]) == 0) {
+      *(enum gs_require *)field = (enum gs_require)i;
+      return NULL;
+    }
+  return "is none of auto, yes, no";
 }
 
-static const char *set_state(struct config *config, const char *text) {
-  if (*text != '/' && strcmp(text, STATE_AUTO) != 0 && strcmp(text, STATE_OFF) != 0)
-    return "is none of auto, off, /FOLDER";
-  return set_text(config->state, sizeof config->state, text);
-}
-
-static const char *set_log(struct config *config, const char *text) {
-  return log_level_parse(text, &config->log) < 0 ? "is none of error, warn, info, debug" : NULL;
-}
-
-/* What the machine could give when the daemon started; a percentage must not shrink with each reading. */
-static uint64_t spare_bytes(void) {
-  static uint64_t bytes;
-  if (bytes == 0)
-    bytes = host_spare_bytes();
-  return bytes;
-}
-
-static const char *set_host_memory(struct config *config, const char *text) {
-  uint64_t bytes;
-  uint32_t percent;
-  if (parse_percent(text, 0, UINT32_MAX, &percent) == 0) {
-    if (percent > 100)
-      return "is more than 100 %";
-    config->host_memory_bytes = spare_bytes() / 100 * percent;
-    return NULL;
-  }
-  if (parse_bytes(text, &bytes) < 0)
-    return "is neither a size (for example 64G) nor a percentage";
-  config->host_memory_bytes = bytes;
-  return NULL;
-}
+#define AT(member) .at = offsetof(struct config, member)
+#define OF_USER(member) offsetof(struct user_limit, member)
 
 const struct config_key config_keys[] = {
-    {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", .set = set_socket},
-    {"tq", "DURATION|auto", "how long a job keeps a GPU while others wait, " TQ_RANGE " (default 20)",
-     .set_for_gpu = set_tq, .field = OVERRIDE_TQ},
-    {"loss", "N%", "tq auto: of the time, that hand-overs may take (default 5%)", .set_for_gpu = set_loss,
-     .field = OVERRIDE_LOSS},
+    {"socket", "PATH", "where programs find the daemon (default " GS_DEFAULT_SOCKET ")", set_socket,
+     AT(socket)},
+    {"tq", "DURATION|auto", "how long a job keeps a GPU while others wait, " TQ_RANGE " (default 20)", set_tq,
+     AT(general.tq_ns), .field = OVERRIDE_TQ},
+    {"loss", "N%", "tq auto: of the time, that hand-overs may take (default 5%)", set_loss,
+     AT(general.loss_permille), .field = OVERRIDE_LOSS},
     {"mode", "auto|on|off", "jobs take turns: only if their memory does not fit together, always, never",
-     .set_for_gpu = set_mode, .field = OVERRIDE_MODE},
-    {"policy", "NAME", "whose turn is next: fair (default), rr, fifo, srtf, priority, pack",
-     .set_for_gpu = set_policy, .field = OVERRIDE_POLICY},
+     set_mode, AT(general.mode), .field = OVERRIDE_MODE},
+    {"policy", "NAME", "whose turn is next: fair (default), rr, fifo, srtf, priority, pack", set_policy,
+     AT(general.policy), .field = OVERRIDE_POLICY},
     {"grace", "DURATION", "for a job to stop when told, before others go on without it (default 30)",
-     .set = set_grace},
+     set_grace, AT(grace_ns)},
     {"evict_after", "N",
      "a job without page faults that does not stop, and that others wait for, is evicted\n"
      "                                after so many graces (default 4; 0: never)",
-     .set = set_evict_after},
+     set_evict_after, AT(evict_after)},
     {"capacity", "BYTES", "memory of each GPU for all jobs together (default 0: the whole card)",
-     .set_for_gpu = set_capacity, .field = OVERRIDE_CAPACITY},
-    {"size", "BYTES", "of one GPU: what the card has, where the driver can't be asked (NVML)",
-     .set_for_gpu = set_size, .field = OVERRIDE_SIZE, .single = true},
+     set_capacity, AT(general.capacity_bytes), .field = OVERRIDE_CAPACITY},
+    {"size", "BYTES", "of one GPU: what the card has, where the driver can't be asked (NVML)", set_size,
+     AT(general.card_bytes), .field = OVERRIDE_SIZE, .single = true},
     {"memory", "managed|swap|off",
-     "how memory leaves the card, where a program does not say (default managed)", .set_for_gpu = set_memory,
-     .field = OVERRIDE_MEMORY},
+     "how memory leaves the card, where a program does not say (default managed)", set_memory,
+     AT(general.memory), .field = OVERRIDE_MEMORY},
     {"spatial", "none|mps", "how programs that run at the same time share a GPU (default none: by time)",
-     .set_for_gpu = set_spatial, .field = OVERRIDE_SPATIAL},
+     set_spatial, AT(general.spatial), .field = OVERRIDE_SPATIAL},
     {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
-     .set = set_host_memory},
-    {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)",
-     .set = set_learn},
+     set_host_memory, AT(host_memory_bytes)},
+    {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)", set_bool,
+     AT(learn)},
     {"require_device", "auto|yes|no",
      "a GPU is for programs that have its device open (default auto: if that can be told)",
-     .set = set_require_device},
-    {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", .set = set_max_clients},
+     set_require_device, AT(require_device)},
+    {"max_clients_per_user", "N", "programs of one user at a time (default 2048)", set_count,
+     AT(max_clients_per_user)},
     {"max_weight", "N", "what programs may ask for themselves, from 100, the default, to 10000",
-     .set = set_max_weight},
-    {"max_priority", "N", "likewise, from 0, the default, to 20", .set = set_max_priority},
+     set_max_weight, AT(bounds.max_weight)},
+    {"max_priority", "N", "likewise, from 0, the default, to 20", set_max_priority, AT(bounds.max_priority)},
     {"production", "any|privileged",
-     "who makes a job a production job: any program, or only the group (default)", .set = set_production},
-    {"group", "NAME|GID", "whose members may change settings (default gpushare)", .set = set_group},
-    {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", .set = set_metrics},
+     "who makes a job a production job: any program, or only the group (default)", set_production,
+     AT(bounds.production_privileged)},
+    {"group", "NAME|GID", "whose members may change settings (default gpushare)", set_group, AT(group)},
+    {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", set_metrics,
+     AT(metrics)},
     {"state", "FOLDER|auto|off",
-     "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", .set = set_state},
-    {"log", "LEVEL", "error, warn, info or debug (default info)", .set = set_log},
+     "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", set_state, AT(state)},
+    {"log", "LEVEL", "error, warn, info or debug (default info)", set_log, AT(log)},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
 static_assert(sizeof config_keys / sizeof *config_keys <= CONFIG_KEYS_MAX, "too many keys");
@@ -253,7 +328,7 @@ struct config config_default(void) {
                           .state = STATE_AUTO,
                           .metrics = ADDRESS_OFF,
                           .log = LOG_LEVEL_INFO};
-  set_host_memory(&config, "80%");
+  set_host_memory(&config.host_memory_bytes, "80%");
   return config;
 }
 
@@ -269,7 +344,7 @@ static const struct config_key *find_key(const char *name) {
 const char *config_set(struct config *config, const struct config_key *key, const char *text) {
   if (key->single)
     return "is a setting of single GPUs, for a section [gpu UUID]";
-  const char *wrong = key->set ? key->set(config, text) : key->set_for_gpu(&config->general, text);
+  const char *wrong = key->set((char *)config + key->at, text);
   char *kept = config->texts[key - config_keys];
   if (!wrong)
     snprintf(kept, sizeof *config->texts, "%s", text);
@@ -306,84 +381,32 @@ static void sum_up(uint64_t *sum, const char *text) {
 }
 
 static const char *set_for_gpu(struct override *gpu, const struct config_key *key, const char *text) {
-  if (!key->set_for_gpu)
+  if (!key->field)
     return "is no setting of a single GPU";
   gpu->fields |= key->field;
-  return key->set_for_gpu(&gpu->settings, text);
+  return key->set((char *)&gpu->settings + key->at - offsetof(struct config, general), text);
 }
 
-/* ---- [user NAME] ---- */
-
-static const char *parse_count(const char *text, uint64_t *count) {
-  int64_t number;
-  if (parse_integer(text, 1, 1000000, &number) < 0)
-    return "is not a number from 1 to 1000000";
-  *count = (uint64_t)number;
-  return NULL;
-}
-
-static const char *set_user_weight(struct user_limit *user, const char *text) {
-  int64_t weight;
-  if (parse_integer(text, 1, GS_WEIGHT_MAX, &weight) < 0)
-    return "is not a number from 1 to 10000";
-  user->weight = (uint32_t)weight;
-  return NULL;
-}
-
-static const char *set_user_max_jobs(struct user_limit *user, const char *text) {
-  return parse_count(text, &user->max_jobs);
-}
-
-static const char *set_user_max_memory(struct user_limit *user, const char *text) {
-  uint64_t bytes;
-  if (parse_bytes(text, &bytes) < 0 || bytes > SCHED_BYTES_MAX)
-    return "is not a size (for example 16G; 0: as much as there is)";
-  user->max_memory_bytes = bytes;
-  return NULL;
-}
-
-static const char *set_user_production(struct user_limit *user, const char *text) {
-  bool may;
-  if (parse_bool(text, &may) < 0)
-    return "is neither yes nor no";
-  user->bounds.production_privileged = !may;
-  return NULL;
-}
-
-static const char *set_user_max_weight(struct user_limit *user, const char *text) {
-  struct config config;
-  const char *wrong = set_max_weight(&config, text);
-  user->bounds.max_weight = wrong ? 0 : config.bounds.max_weight;
-  return wrong;
-}
-
-static const char *set_user_max_priority(struct user_limit *user, const char *text) {
-  struct config config;
-  const char *wrong = set_max_priority(&config, text);
-  user->bounds.max_priority = wrong ? 0 : config.bounds.max_priority;
-  return wrong;
-}
-
-static const struct user_key {
-  const char *name;
-  unsigned field; /* USER_LIMIT_* */
-  const char *(*set)(struct user_limit *user, const char *text);
-} user_keys[] = {
-    {"weight", USER_LIMIT_WEIGHT, set_user_weight},
-    {"max_jobs", USER_LIMIT_JOBS, set_user_max_jobs},
-    {"max_memory", USER_LIMIT_MEMORY, set_user_max_memory},
-    {"production", USER_LIMIT_PRODUCTION, set_user_production},
-    {"max_weight", USER_LIMIT_MAX_WEIGHT, set_user_max_weight},
-    {"max_priority", USER_LIMIT_MAX_PRIORITY, set_user_max_priority},
-};
-
+/* [user NAME] */
 static const char *set_for_user(struct user_limit *user, const char *name, const char *text) {
-  for (size_t i = 0; i < sizeof user_keys / sizeof *user_keys; i++) {
-    if (strcmp(user_keys[i].name, name) != 0)
-      continue;
-    user->fields |= user_keys[i].field;
-    return user_keys[i].set(user, text);
-  }
+  static const struct {
+    const char *name;
+    unsigned field; /* USER_LIMIT_* */
+    config_set_f *set;
+    size_t at;
+  } keys[] = {
+      {"weight", USER_LIMIT_WEIGHT, set_weight, OF_USER(weight)},
+      {"max_jobs", USER_LIMIT_JOBS, set_count, OF_USER(max_jobs)},
+      {"max_memory", USER_LIMIT_MEMORY, set_max_memory, OF_USER(max_memory_bytes)},
+      {"production", USER_LIMIT_PRODUCTION, set_may_produce, OF_USER(bounds.production_privileged)},
+      {"max_weight", USER_LIMIT_MAX_WEIGHT, set_max_weight, OF_USER(bounds.max_weight)},
+      {"max_priority", USER_LIMIT_MAX_PRIORITY, set_max_priority, OF_USER(bounds.max_priority)},
+  };
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(keys[i].name, name) == 0) {
+      user->fields |= keys[i].field;
+      return keys[i].set((char *)user + keys[i].at, text);
+    }
   return "is no setting of a user";
 }
 
@@ -480,4 +503,61 @@ int config_read(struct config *config, const char *path, char *error, size_t err
   }
   *config = read;
   return 0;
+}
+
+/*
+ * ---- the file, and drop-ins ----
+ *
+ * The configuration file and the drop-ins beside it.
+ */
+
+static int read_one(struct config *config, const char *path, char *error, size_t error_size) {
+  int err = config_read(config, path, error, error_size);
+  if (err < 0 && err != -EINVAL)
+    snprintf(error, error_size, "can't read %s: %s", path, strerror(-err));
+  return err;
+}
+
+static int is_drop_in(const struct dirent *entry) {
+  const char *end = strrchr(entry->d_name, '.');
+  return *entry->d_name != '.' && end && strcmp(end, ".conf") == 0;
+}
+
+/* Not by the locale: the order is the same everywhere. */
+static int by_name(const struct dirent **a, const struct dirent **b) {
+  return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int read_drop_ins(struct config *config, const char *folder, char *error, size_t error_size) {
+  struct dirent **entries;
+  int err = 0, count = scandir(folder, &entries, is_drop_in, by_name);
+  if (count < 0 && errno == ENOENT)
+    return 0;
+  if (count < 0) {
+    err = -errno;
+    snprintf(error, error_size, "can't read %s: %s", folder, strerror(-err));
+    return err;
+  }
+  for (int i = 0; i < count; i++) {
+    char path[PATH_MAX + sizeof entries[i]->d_name];
+    snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+    free(entries[i]);
+    if (err == 0)
+      err = read_one(config, path, error, error_size);
+  }
+  free(entries);
+  return err;
+}
+
+int config_files_read(struct config *config, const char *path, bool needed, char *error, size_t error_size) {
+  struct config read = *config;
+  char folder[PATH_MAX];
+  int err = read_one(&read, path, error, error_size);
+  if (err == -ENOENT && !needed)
+    err = 0;
+  if (err == 0 && snprintf(folder, sizeof folder, "%s.d", path) < (int)sizeof folder)
+    err = read_drop_ins(&read, folder, error, error_size);
+  if (err == 0)
+    *config = read;
+  return err;
 }

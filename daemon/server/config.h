@@ -2,17 +2,46 @@
 #ifndef GS_CONFIG_H
 #define GS_CONFIG_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "common/log.h"
 #include "core/scheduler.h"
 #include "gpushare/protocol.h"
-#include "server/address.h"
 #include "server/overrides.h"
 #include "server/terms.h"
-#include "server/user_limits.h"
+
+/*
+ * ---- addresses ----
+ *
+ * Where the daemon shows its metrics, as the configuration says it.
+ */
+
+#define ADDRESS_TEXT_SIZE 128
+#define ADDRESS_OFF "off"
+
+struct address {
+  union {
+    struct sockaddr any;
+    struct sockaddr_in ip4;
+    struct sockaddr_in6 ip6;
+    struct sockaddr_un file;
+  };
+  socklen_t size;
+};
+
+/* "127.0.0.1:9465", "[::1]:9465" (port 0: any free one), "unix:/absolute/path". 0 or -EINVAL. No names: who
+ * looks them up may wait for a network. */
+int address_parse(const char *text, struct address *address);
+
+/* The same the other way. */
+void address_format(const struct address *address, char text[ADDRESS_TEXT_SIZE]);
+
+/* ---- config ---- */
 
 #define CONFIG_KEYS_MAX 32
 #define STATE_AUTO "auto"
@@ -39,15 +68,17 @@ struct config {
   uint64_t sections;               /* a sum over the settings of single GPUs and the like: for comparison */
 };
 
+/* NULL, or what is wrong with the text. */
+typedef const char *config_set_f(void *field, const char *text);
+
 struct config_key {
   const char *name;     /* in the file; on the command line with '-' for '_' */
   const char *argument; /* for people */
   const char *help;
-  /* Each returns NULL, or what is wrong with the text. One of them is there: */
-  const char *(*set)(struct config *config, const char *text);
-  const char *(*set_for_gpu)(struct sched_settings *settings, const char *text); /* also in [gpu UUID] */
-  unsigned field;                                                                /* of that: OVERRIDE_* */
-  bool single;                                                                   /* there only */
+  config_set_f *set;
+  size_t at;      /* in struct config */
+  unsigned field; /* OVERRIDE_*: also in [gpu UUID]; 0: not there */
+  bool single;    /* there only */
 };
 
 extern const struct config_key config_keys[];
@@ -65,5 +96,16 @@ bool config_changes(const struct config *before, const struct config *after, cha
 
 /* Read a file into config. 0, or -errno, or -EINVAL with a line "FILE:LINE: reason" in error. */
 int config_read(struct config *config, const char *path, char *error, size_t error_size);
+
+/*
+ * ---- the file, and drop-ins ----
+ *
+ * The configuration file and the drop-ins beside it.
+ */
+
+/* Read the file at path, then each NAME.conf of the folder "PATH.d", in the order of the names: what comes
+ * later counts more. Either may be absent, but for the file if it is needed. 0; or -errno with a line in
+ * error that names the file, and config as it was. */
+int config_files_read(struct config *config, const char *path, bool needed, char *error, size_t error_size);
 
 #endif

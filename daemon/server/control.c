@@ -1,17 +1,19 @@
-/* control.c - what gpusharectl asks for: status, and changes of settings by those who may. */
+/* control.c - what gpusharectl asks for: status, and changes of settings by those who may; and whether
+ * programs are to use MPS. */
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/parse.h"
 #include "common/wire.h"
 #include "common/words.h"
+#include "server/daemon.h"
 #include "server/events.h"
-#include "server/evict.h"
 #include "server/keep.h"
-#include "server/label.h"
 #include "server/log_for.h"
 
 #define NOT_PERMITTED                                                                                        \
@@ -22,14 +24,6 @@ static void reply(struct peer *peer, int status, const char *text) {
   msg.status = status;
   strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
   peer_send(peer, &msg);
-}
-
-static struct gs_msg events_begin(const struct record *record, uint64_t now_ns) {
-  struct gs_msg msg = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL);
-  msg.events.now_ns = now_ns;
-  msg.events.realtime_ns = clock_realtime_ns();
-  msg.events.next_seq = record->next_seq;
-  return msg;
 }
 
 /* Of those that are asked for; those that it has missed count if it names a number. */
@@ -45,7 +39,10 @@ static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, 
 
 static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
-  struct gs_msg begin = events_begin(record, now_ns);
+  struct gs_msg begin = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL);
+  begin.events.now_ns = now_ns;
+  begin.events.realtime_ns = clock_realtime_ns();
+  begin.events.next_seq = record->next_seq;
   uint64_t known_seq = msg->get_events.from_seq;
   bool knows = known_seq != 0 && known_seq < record->next_seq;
   int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
@@ -56,48 +53,12 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
     peer_send(peer, &begin);
 }
 
-/* NULL, or what is wrong with the value. */
-static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
-  const char *wrong = decisions_wrong(keep_field(msg->type), msg->set.value);
-  if (wrong || msg->type != GS_SET_CAPACITY)
-    return wrong;
-  return gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes
-             ? "the capacity is more than the card has: 0 takes all of it"
-             : NULL;
-}
-
-static void set(struct daemon *daemon, struct sched_gpu *gpu, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change *change = &daemon->orders;
-  if (msg->type == GS_SET_TQ)
-    scheduler_set_tq(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
-  else if (msg->type == GS_SET_MODE)
-    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)msg->set.value, now_ns, change);
-  else if (msg->type == GS_SET_POLICY)
-    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)msg->set.value, now_ns, change);
-  else
-    scheduler_set_capacity(&daemon->scheduler, gpu, msg->set.value, now_ns, change);
-}
-
 /* ---- who has done what, in the log ---- */
 
 /* What those who may change settings do is never left out of the log: they are trusted with more than its
  * size. */
 #define AUDIT(trusted, peer, ...)                                                                            \
   ((trusted) ? log_info(__VA_ARGS__) : log_for((peer)->uid, LOG_LEVEL_INFO, __VA_ARGS__))
-
-static void note_setting(const struct peer *peer, const struct sched_gpu *gpu, const struct gs_msg *msg) {
-  char value[WORDS_SIZE];
-  log_info("%s set the %s of %s to %s", label_peer(peer).text, words_setting_title(msg->type),
-           label_gpu(gpu).text, words_setting_value(msg->type, msg->set.value, value));
-}
-
-static void note_setting_denied(const struct peer *peer, bool all, const struct sched_gpu *gpu,
-                                const struct gs_msg *msg) {
-  char value[WORDS_SIZE];
-  log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
-          words_setting_title(msg->type), all || gpu ? label_gpu(gpu).text : "an unknown GPU",
-          words_setting_value(msg->type, msg->set.value, value));
-}
 
 static void note_terms(bool trusted, const struct peer *peer, const struct peer *client,
                        const struct gs_msg *msg) {
@@ -111,24 +72,26 @@ static void note_terms(bool trusted, const struct peer *peer, const struct peer 
           words_term_value(msg->set_terms.term, msg->set_terms.value, value));
 }
 
-static void note_terms_denied(const struct peer *peer, const struct peer *client, const struct gs_msg *msg) {
-  char value[WORDS_SIZE];
-  if (msg->set_terms.term == GS_TERM_PAUSED)
-    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not %s %s", label_peer(peer).text,
-            msg->set_terms.value ? "pause" : "resume", label_job(client).text);
-  else
-    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
-            words_term_title(msg->set_terms.term), label_job(client).text,
-            words_term_value(msg->set_terms.term, msg->set_terms.value, value));
-}
-
 /* ---- changes ---- */
 
+/* NULL, or what is wrong with the value. */
+static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu *gpu) {
+  const char *wrong = decisions_wrong(keep_field(msg->type), msg->set.value);
+  if (!wrong && msg->type == GS_SET_CAPACITY && gpu && gpu->total_bytes && msg->set.value > gpu->total_bytes)
+    return "the capacity is more than the card has: 0 takes all of it";
+  return wrong;
+}
+
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  struct sched_change *change = &daemon->orders;
   bool all = uuid_is_zero(msg->set.uuid);
   struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
+  char text[WORDS_SIZE];
+  uint64_t value = msg->set.value;
   if (!peer_may_change(peer)) {
-    note_setting_denied(peer, all, gpu, msg);
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+            words_setting_title(msg->type), all || gpu ? label_gpu(gpu).text : "an unknown GPU",
+            words_setting_value(msg->type, value, text));
     reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
@@ -143,10 +106,18 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
     reply(peer, -EINVAL, wrong);
     return;
   }
-  note_setting(peer, gpu, msg);
-  events_on_setting(daemon, gpu, msg->type, msg->set.value, peer, now_ns);
-  keep_setting(daemon, gpu ? gpu->uuid : NULL, msg->type, msg->set.value, now_ns);
-  set(daemon, gpu, msg, now_ns);
+  log_info("%s set the %s of %s to %s", label_peer(peer).text, words_setting_title(msg->type),
+           label_gpu(gpu).text, words_setting_value(msg->type, value, text));
+  events_on_setting(daemon, gpu, msg->type, value, peer, now_ns);
+  keep_setting(daemon, gpu ? gpu->uuid : NULL, msg->type, value, now_ns);
+  if (msg->type == GS_SET_TQ)
+    scheduler_set_tq(&daemon->scheduler, gpu, value, now_ns, change);
+  else if (msg->type == GS_SET_MODE)
+    scheduler_set_mode(&daemon->scheduler, gpu, (enum gs_mode)value, now_ns, change);
+  else if (msg->type == GS_SET_POLICY)
+    scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)value, now_ns, change);
+  else
+    scheduler_set_capacity(&daemon->scheduler, gpu, value, now_ns, change);
   reply(peer, 0, "");
 }
 
@@ -159,19 +130,6 @@ static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
-static bool is_rate_for_nothing(const struct peer *client, const struct gs_msg *msg) {
-  return msg->set_terms.term == GS_TERM_RATE && msg->set_terms.value > 0 &&
-         terms_of(&client->terms).class != GS_CLASS_OPPORTUNISTIC;
-}
-
-static const char *owner_may_not(const struct gs_msg *msg) {
-  if (msg->set_terms.term == GS_TERM_RATE)
-    return NOT_PERMITTED;
-  return msg->set_terms.term == GS_TERM_PAUSED
-             ? "not permitted: somebody has paused it who may change settings"
-             : "not permitted: its owner may only ask for less";
-}
-
 /* 0, or -errno and why. client: NULL if there is none. */
 static int check_terms(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
                        const char **why) {
@@ -181,13 +139,17 @@ static int check_terms(const struct peer *peer, const struct peer *client, const
     *why = "there is no such job: see gpusharectl status";
     return -ENOENT;
   }
-  if (is_rate_for_nothing(client, msg)) {
+  if (msg->set_terms.term == GS_TERM_RATE && msg->set_terms.value > 0 &&
+      terms_of(&client->terms).class != GS_CLASS_OPPORTUNISTIC) {
     *why = "only opportunistic jobs have a rate: see gpusharectl set-class";
     return -EINVAL;
   }
   if (peer_may_change(peer) || (peer->uid == client->uid && terms_owner_may(&client->terms, msg)))
     return 0;
-  *why = peer->uid == client->uid ? owner_may_not(msg) : NOT_PERMITTED;
+  *why = peer->uid != client->uid || msg->set_terms.term == GS_TERM_RATE ? NOT_PERMITTED
+         : msg->set_terms.term == GS_TERM_PAUSED
+             ? "not permitted: somebody has paused it who may change settings"
+             : "not permitted: its owner may only ask for less";
   return -EACCES;
 }
 
@@ -230,29 +192,31 @@ static void set_for_gang(struct daemon *daemon, const struct peer *peer, uid_t u
   keep_gang_term(daemon, uid, key, msg, !peer_may_change(peer), now_ns);
 }
 
-static void set_for_gangs(struct daemon *daemon, const struct peer *peer, const struct peer *client,
-                          const struct gs_msg *msg, uint64_t now_ns) {
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (client->attachments[i] && client->attachments[i]->gang)
-      set_for_gang(daemon, peer, client->uid, client->attachments[i]->gang->key, msg, now_ns);
-  if (!list_empty(&client->returning_link))
-    set_for_gang(daemon, peer, client->uid, client->kept_gang, msg, now_ns);
-}
-
 static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
                          uint64_t now_ns) {
   struct peer *client = find_client(daemon, msg->set_terms.job);
   const char *why;
   int err = check_terms(peer, client, msg, &why);
   if (err < 0) {
-    if (err == -EACCES)
-      note_terms_denied(peer, client, msg);
+    char value[WORDS_SIZE];
+    if (err == -EACCES && msg->set_terms.term == GS_TERM_PAUSED)
+      log_for(peer->uid, LOG_LEVEL_WARN, "%s may not %s %s", label_peer(peer).text,
+              msg->set_terms.value ? "pause" : "resume", label_job(client).text);
+    else if (err == -EACCES)
+      log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
+              words_term_title(msg->set_terms.term), label_job(client).text,
+              words_term_value(msg->set_terms.term, msg->set_terms.value, value));
     reply(peer, err, why);
     return;
   }
   set_terms(daemon, peer, client, msg, now_ns);
-  if (msg->set_terms.term == GS_TERM_PAUSED)
-    set_for_gangs(daemon, peer, client, msg, now_ns);
+  if (msg->set_terms.term == GS_TERM_PAUSED) {
+    for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+      if (client->attachments[i] && client->attachments[i]->gang)
+        set_for_gang(daemon, peer, client->uid, client->attachments[i]->gang->key, msg, now_ns);
+    if (!list_empty(&client->returning_link))
+      set_for_gang(daemon, peer, client->uid, client->kept_gang, msg, now_ns);
+  }
   reply(peer, 0, "");
 }
 
@@ -289,4 +253,72 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     on_set(daemon, peer, msg, now_ns);
   else
     peer_close(peer, "a message out of place");
+}
+
+/*
+ * ---- programs ask for MPS ----
+ *
+ * Programs that ask whether they are to use MPS, before their driver begins. Who does keeps the connection
+ * open, so its end tells that of the program.
+ */
+
+/* ---- namespaces ---- */
+
+static bool read_namespace(pid_t pid, const char *kind, char text[64]) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/ns/%s", pid, kind);
+  ssize_t length = readlink(path, text, 63);
+  text[length < 0 ? 0 : length] = '\0';
+  return length > 0;
+}
+
+/* MPS and its programs know each other by process ids, and share memory. */
+static bool is_near(pid_t pid) {
+  static const char *const kinds[] = {"pid", "ipc"};
+  char own[64], other[64];
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (!read_namespace(getpid(), kinds[i], own) || !read_namespace(pid, kinds[i], other) ||
+        strcmp(own, other) != 0)
+      return false;
+  return true;
+}
+
+/* ---- the answer ---- */
+
+/* The least that production leaves over on one of the GPUs: nobody knows yet which one it will be. 0: all. */
+static uint32_t leftover_percent(const struct daemon *daemon) {
+  uint32_t least = 100;
+  list_each(node, &daemon->scheduler.gpus) {
+    const struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
+    uint32_t percent = rates_leftover_percent(&gpu_of(gpu)->rates);
+    if (spatial_has(&daemon->spatial, gpu->uuid) && percent < least)
+      least = percent;
+  }
+  if (least == 100)
+    return 0;
+  return least > SPATIAL_PERCENT_LEAST ? least : SPATIAL_PERCENT_LEAST;
+}
+
+void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struct gs_msg *ask) {
+  if (peer->role != PEER_FRESH) {
+    peer_close(peer, "ASK_SPATIAL out of place");
+    return;
+  }
+  enum gs_spatial_verdict verdict = spatial_judge(&daemon->spatial, ask, peer->uid, geteuid());
+  if (verdict == GS_SPATIAL_ON && !mps_is_ready(&daemon->mps))
+    verdict = GS_SPATIAL_DOWN;
+  if (verdict == GS_SPATIAL_ON && !is_near(peer->pid))
+    verdict = GS_SPATIAL_APART;
+  struct gs_msg answer = wire_msg(GS_SPATIAL, 0);
+  answer.spatial.verdict = verdict;
+  if (verdict == GS_SPATIAL_ON) {
+    if (ask->ask_spatial.class == GS_CLASS_OPPORTUNISTIC) {
+      answer.spatial.priority = 1;
+      answer.spatial.percent = leftover_percent(daemon);
+    }
+    peer_settle(peer, PEER_SPATIAL);
+    spatial_enter(&daemon->spatial, peer->uid);
+  }
+  log_for(peer->uid, LOG_LEVEL_DEBUG, "pid %d, uid %u asks for MPS: %d", peer->pid, peer->uid, (int)verdict);
+  peer_send(peer, &answer);
 }

@@ -7,9 +7,7 @@
 
 #include "common/clock.h"
 #include "core/scheduler.h"
-#include "server/card_query.h"
 #include "server/cards.h"
-#include "server/claims.h"
 #include "server/gang_table.h"
 #include "server/history.h"
 #include "server/kept.h"
@@ -18,10 +16,8 @@
 #include "server/peer.h"
 #include "server/rates.h"
 #include "server/record.h"
-#include "server/spatial.h"
 #include "server/state.h"
-#include "server/user_limits.h"
-#include "server/walk.h"
+#include "server/terms.h"
 
 /* More GPUs than a host has, MIG instances included: what a client claims must have a bound. */
 #define DAEMON_GPUS_MAX 256u
@@ -29,6 +25,53 @@
 /* How much is kept of what has happened: 8 MiB; and of runs that have ended. */
 #define DAEMON_EVENTS (UINT64_C(1) << 16)
 #define DAEMON_RUNS KEPT_RUNS
+
+/* A walk over all GPUs and their jobs, which may come and go before it is over. */
+struct walk {
+  const struct list *gpus;
+  struct list *gpu_node; /* where it goes on: in the list of GPUs, */
+  struct list *job_node; /* and in the list of its jobs; NULL: with the GPU itself */
+};
+
+static inline void walk_begin(struct walk *walk, const struct list *gpus) {
+  *walk = (struct walk){.gpus = gpus, .gpu_node = gpus->next};
+}
+
+/* What is next: a GPU, then each of its jobs. False: that was all. */
+static inline bool walk_next(struct walk *walk, struct sched_gpu **gpu, struct sched_job **job) {
+  while (walk->gpu_node != walk->gpus) {
+    *gpu = list_entry(walk->gpu_node, struct sched_gpu, link);
+    *job = NULL;
+    if (!walk->job_node) {
+      walk->job_node = (*gpu)->jobs.next;
+      return true;
+    }
+    if (walk->job_node != &(*gpu)->jobs) {
+      *job = list_entry(walk->job_node, struct sched_job, link);
+      walk->job_node = walk->job_node->next;
+      return true;
+    }
+    walk->gpu_node = walk->gpu_node->next;
+    walk->job_node = NULL;
+  }
+  return false;
+}
+
+/* On to the next GPU. Caller must: have been given this one just now. */
+static inline void walk_skip_jobs(struct walk *walk, struct sched_gpu *gpu) { walk->job_node = &gpu->jobs; }
+
+/* The job, or the GPU, is about to leave. */
+static inline void walk_on_detach(struct walk *walk, const struct sched_job *job) {
+  if (walk->job_node == &job->link)
+    walk->job_node = job->link.next;
+}
+
+static inline void walk_on_forget(struct walk *walk, const struct sched_gpu *gpu) {
+  if (walk->gpu_node != &gpu->link)
+    return;
+  walk->gpu_node = gpu->link.next;
+  walk->job_node = NULL;
+}
 
 /* A picture of the state, as far as it has been made (status.c). */
 struct status {
@@ -62,8 +105,8 @@ struct daemon {
   struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
   struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
   struct list unapplied;                        /* peers: daemon_apply_terms_soon */
-  struct list spoken; /* peers that have said something since the last plan: they hear first of the next */
-  struct list returning;                        /* peers: keep.c */
+  struct list spoken;    /* peers that have said something since the last plan: they hear first of the next */
+  struct list returning; /* peers: keep.c */
   struct status status;
   struct walk metrics_walk; /* metrics/metrics.c */
   struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
@@ -73,7 +116,7 @@ struct daemon {
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
   uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
-  struct list silent;   /* evict.h: attachments, by silent_ns; */
+  struct list silent;   /* evict.c: attachments, by silent_ns; */
   struct list stayed;   /* and memory of processes that are no jobs any more, */
   uint32_t stayed_count;
   uint64_t stayed_ns; /* which is looked at then */
@@ -225,8 +268,24 @@ void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
 /* The client with this job; NULL: there is none. */
 struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
 
+/* Clients by process. */
+static inline struct list *daemon_process_bucket(struct daemon *daemon, pid_t pid) {
+  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
+}
+
 /* The next client of the same process as this one, which is among them; after NULL the first one. */
-struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer, const struct peer *after);
+static inline struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
+                                                  const struct peer *after) {
+  struct list *bucket = daemon_process_bucket(daemon, peer->pid);
+  const struct list *node = after ? &after->process_link : bucket;
+  while ((node = node->next) != bucket) {
+    struct peer *other = list_entry(node, struct peer, process_link);
+    if (other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
+        (peer->start_ticks || peer == other))
+      return other;
+  }
+  return NULL;
+}
 
 /* ---- gpus.c ---- */
 
@@ -263,14 +322,34 @@ void gpus_on_time(struct daemon *daemon, uint64_t now_ns);
 /* They have no jobs any more. */
 void gpus_end(struct daemon *daemon);
 
-/* ---- control.c: messages of gpusharectl ---- */
+/* ---- control.c: messages of gpusharectl, and of programs that ask whether they are to use MPS ---- */
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
 
-/* ---- ask_spatial.c ---- */
-
 void daemon_on_ask_spatial(struct daemon *daemon, struct peer *peer, const struct gs_msg *ask);
-enum gs_mps_state daemon_mps_state(const struct daemon *daemon);
+
+/* ---- evict.c: jobs that lose their place: a person says so, or they have been silent for too long ---- */
+
+/* The client's connection ends, and its jobs leave their GPUs. Its program may come again as any other. by:
+ * who has said so; NULL: nobody. */
+void evict_client(struct daemon *daemon, struct peer *client, const struct peer *by, uint64_t now_ns);
+
+/* The job has not stopped within the grace, and others wait for it: it has some more graces for that. */
+void evict_watch(struct attachment *attachment, uint64_t now_ns);
+
+/* The job of an evicted client has been detached: so much of its memory is on the card still, until its
+ * process ends, or comes back there. */
+void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t bytes,
+                       uint64_t now_ns);
+
+/* Before the peer's job is attached to the GPU: what is known of its memory is what it tells. */
+void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
+
+/* Nobody comes back any more. */
+void evict_end(struct daemon *daemon);
+
+uint64_t evict_deadline_ns(const struct daemon *daemon);
+void evict_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* ---- status.c ---- */
 

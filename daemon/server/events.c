@@ -57,18 +57,13 @@ void events_on_command(struct daemon *daemon, const struct peer *peer, uint64_t 
   record_add(&daemon->events, &msg);
 }
 
-static enum gs_end end_of(const struct peer *peer) {
-  if (peer->exits)
-    return GS_END_EXIT;
-  if (peer->evicted)
-    return GS_END_EVICTED;
-  return peer->expelled ? GS_END_CLOSED : GS_END_ABRUPT;
-}
-
 void events_on_end(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
   struct gs_msg msg = event_of(GS_EVENT_ENDED, GS_GPU_ALL, now_ns);
   name_job(&msg, peer);
-  msg.event.detail = end_of(peer);
+  msg.event.detail = peer->exits      ? GS_END_EXIT
+                     : peer->evicted  ? GS_END_EVICTED
+                     : peer->expelled ? GS_END_CLOSED
+                                      : GS_END_ABRUPT;
   msg.event.end.status = peer->exit_status;
   msg.event.end.started_ns = peer->started_ns;
   msg.event.end.gpu_ns = peer->gpu_ns;
@@ -136,23 +131,19 @@ void events_end_moves(struct attachment *attachment, uint64_t now_ns) {
   *moves = (struct moves){.since_ns = is_open(moves) ? moves->until_ns : now_ns};
 }
 
-/* It is where it is to be. */
-static bool is_over(const struct attachment *attachment) {
-  const struct sched_job *job = &attachment->job;
-  uint64_t most_bytes = job->used_bytes < job->room_bytes ? job->used_bytes : job->room_bytes;
-  return attachment->moves.evicted_bytes ? job->resident_bytes <= job->room_bytes
-                                         : job->resident_bytes >= most_bytes;
-}
-
 void events_on_moves(struct attachment *attachment, uint64_t evicted_bytes, uint64_t restored_bytes,
                      uint64_t now_ns) {
+  const struct sched_job *job = &attachment->job;
   struct moves *moves = &attachment->moves;
   if ((evicted_bytes && moves->restored_bytes) || (restored_bytes && moves->evicted_bytes))
     events_end_moves(attachment, now_ns);
   moves->evicted_bytes += evicted_bytes;
   moves->restored_bytes += restored_bytes;
   moves->until_ns = now_ns;
-  if (is_open(moves) && (is_over(attachment) || now_ns - moves->since_ns >= MOVE_NS))
+  uint64_t most_bytes = job->used_bytes < job->room_bytes ? job->used_bytes : job->room_bytes;
+  bool is_where_it_is_to_be =
+      moves->evicted_bytes ? job->resident_bytes <= job->room_bytes : job->resident_bytes >= most_bytes;
+  if (is_open(moves) && (is_where_it_is_to_be || now_ns - moves->since_ns >= MOVE_NS))
     events_end_moves(attachment, now_ns);
 }
 

@@ -1,7 +1,5 @@
-/* evict.c - see evict.h. Its memory stays on the card as long as its process is there: others are told that
- * the card has that much less, until it ends, or comes back and tells itself. */
-#include "server/evict.h"
-
+/* evict.c - jobs that lose their place. Their memory stays on the card as long as the process is there:
+ * others are told that the card has that much less, until it ends, or comes back and tells itself. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/wire.h"
+#include "server/daemon.h"
 #include "server/events.h"
 #include "server/process.h"
 
@@ -37,14 +36,6 @@ void evict_watch(struct attachment *attachment, uint64_t now_ns) {
 static struct attachment *first_silent(const struct daemon *daemon) {
   struct list *first = list_first(&daemon->silent);
   return first ? list_entry(first, struct attachment, silent_link) : NULL;
-}
-
-/* It has not stopped since, nor has its memory become such that others go on without it; and it has not been
- * evicted for another of its GPUs. */
-static bool is_silent_still(const struct attachment *attachment) {
-  const struct sched_job *job = &attachment->job;
-  return !attachment->peer->closed && job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE &&
-         job->epoch == attachment->silent_epoch;
 }
 
 /* ---- what stays ---- */
@@ -84,12 +75,6 @@ static void settle(struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns
   scheduler_set_away(gpu, bytes, now_ns, &daemon->orders);
 }
 
-static bool has_room(struct daemon *daemon, uid_t uid) {
-  uint32_t count = 0;
-  list_each(node, &daemon->stayed) count += stayed_of(node)->uid == uid;
-  return count < STAYED_PER_USER && daemon->stayed_count < STAYED_MAX;
-}
-
 static struct stayed *find(const struct daemon *daemon, const struct peer *peer, uint64_t start,
                            const struct sched_gpu *gpu) {
   list_each(node, &daemon->stayed) {
@@ -116,7 +101,10 @@ void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struc
     settle(daemon, gpu, now_ns);
     return;
   }
-  stayed = start && has_room(daemon, peer->uid) ? malloc(sizeof *stayed) : NULL;
+  uint32_t count = 0;
+  list_each(node, &daemon->stayed) count += stayed_of(node)->uid == peer->uid;
+  bool has_room = count < STAYED_PER_USER && daemon->stayed_count < STAYED_MAX;
+  stayed = start && has_room ? malloc(sizeof *stayed) : NULL;
   if (!stayed) {
     scheduler_note_taken(gpu, bytes, now_ns, &daemon->orders);
     return;
@@ -140,17 +128,6 @@ void evict_return(struct daemon *daemon, struct sched_gpu *gpu, const struct pee
   settle(daemon, gpu, now_ns);
 }
 
-/* Also if nobody has waited for it yet. Where the kernel has no descriptors of processes, its number tells.
- */
-static bool has_ended(const struct stayed *stayed) {
-  int pidfd = process_open_since(stayed->pid, stayed->start);
-  if (pidfd < 0)
-    return pidfd == -ESRCH || process_start_ticks(stayed->pid) != stayed->start;
-  bool ended = process_has_ended(pidfd);
-  close(pidfd);
-  return ended;
-}
-
 #define LOOKS 16 /* at a time: each takes microseconds; one that has ended concerns all jobs of its GPU */
 
 static void look(struct daemon *daemon, uint64_t now_ns) {
@@ -159,7 +136,14 @@ static void look(struct daemon *daemon, uint64_t now_ns) {
     struct stayed *stayed = stayed_of(list_first(&daemon->stayed));
     list_remove(&stayed->link);
     list_append(&daemon->stayed, &stayed->link);
-    if (!has_ended(stayed))
+    /* Ended, also if nobody has waited for it yet. Where the kernel has no descriptors of processes, its
+     * number tells. */
+    int pidfd = process_open_since(stayed->pid, stayed->start);
+    bool ended = pidfd >= 0 ? process_has_ended(pidfd)
+                            : pidfd == -ESRCH || process_start_ticks(stayed->pid) != stayed->start;
+    if (pidfd >= 0)
+      close(pidfd);
+    if (!ended)
       continue;
     struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, stayed->uuid);
     forget(daemon, stayed);
@@ -197,8 +181,12 @@ void evict_on_time(struct daemon *daemon, uint64_t now_ns) {
     look(daemon, now_ns);
   for (int i = 0; i < EVICTIONS && now_ns >= silent_deadline_ns(daemon); i++) {
     struct attachment *attachment = first_silent(daemon);
+    const struct sched_job *job = &attachment->job;
     list_remove(&attachment->silent_link);
-    if (is_silent_still(attachment))
+    /* Unless it has stopped since, or its memory has become such that others go on without it, or it has been
+     * evicted for another of its GPUs. */
+    if (!attachment->peer->closed && job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE &&
+        job->epoch == attachment->silent_epoch)
       evict_client(daemon, attachment->peer, NULL, now_ns);
   }
 }

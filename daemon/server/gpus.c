@@ -4,7 +4,7 @@
  * Where the host tells which cards it has (cards.h), these are the GPUs, by nvidia-smi's index, whether
  * programs use them or not, and no others. The exception: a GPU that the host has no more, or had not told of
  * yet, or does not tell of, stays until its last job has gone. Elsewhere a GPU comes with the first program
- * that names it, as what most users say that it is (claims.h); it makes way, once it is unused, when there
+ * that names it, as what most users say that it is (claims); it makes way, once it is unused, when there
  * are too many.
  */
 #include <stdlib.h>
@@ -63,22 +63,15 @@ void gpus_settle(struct daemon *daemon, uint64_t now_ns) {
   list_each(node, &daemon->scheduler.gpus) { settle_truth(daemon, gpu_at(node), LOG_NOBODY, now_ns); }
 }
 
-static bool is_numbered(const struct daemon *daemon, uint32_t number) {
-  list_each(node, &daemon->scheduler.gpus) {
-    if (gpu_at(node)->number == number)
-      return true;
-  }
-  return false;
-}
-
 /* Behind the host's cards, in the order of appearance. */
 static uint32_t spare_number(const struct daemon *daemon) {
   uint32_t number = 0;
   for (uint32_t i = 0; i < daemon->cards.count; i++)
     if (GS_GPU_CARD(daemon->cards.list[i].number) >= number)
       number = GS_GPU_CARD(daemon->cards.list[i].number) + 1;
-  while (is_numbered(daemon, number))
-    number++;
+  list_each(node, &daemon->scheduler.gpus) { /* in the order of the numbers */
+    number += gpu_at(node)->number == number;
+  }
   return number;
 }
 
@@ -151,12 +144,6 @@ bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards) 
   return some;
 }
 
-static void settle_settings(struct daemon *daemon, uint64_t now_ns) {
-  list_each(node, &daemon->scheduler.gpus) {
-    overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &daemon->orders);
-  }
-}
-
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns) {
   static struct overrides configured;
   daemon->cards = *cards;
@@ -182,8 +169,10 @@ void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t no
   }
   place_all(daemon);
   status_on_order(daemon, now_ns);
-  if (numbered)
-    settle_settings(daemon, now_ns);
+  list_each(node, &daemon->scheduler.gpus) {
+    if (numbered)
+      overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &daemon->orders);
+  }
   gpus_settle(daemon, now_ns);
 }
 
@@ -224,37 +213,31 @@ static bool forget_unused(struct daemon *daemon) {
   return most && forget_unused_of(daemon, most->brought_by);
 }
 
-/* As of all resources (users.h), at most half of what others do not use. */
-static unsigned share_of(const struct daemon *daemon, uid_t uid) {
+/* A place for a GPU that this user brings. As of all resources (users.h), it has at most half of what others
+ * do not use. */
+static bool make_room(struct daemon *daemon, uid_t uid) {
   unsigned others = 0;
   list_each(node, &daemon->scheduler.gpus) {
     const struct gpu *gpu = gpu_at(node);
     others += gpu->known || (gpu->brought_by != uid && gpu->sched.job_count > 0);
   }
-  unsigned half = others < DAEMON_GPUS_MAX ? (DAEMON_GPUS_MAX - others) / 2 : 0;
-  return half < GS_GPUS_PER_CLIENT ? half : GS_GPUS_PER_CLIENT;
-}
-
-/* A place for a GPU that this user brings. */
-static bool make_room(struct daemon *daemon, uid_t uid) {
-  if (count_brought(daemon, uid) >= share_of(daemon, uid))
+  unsigned share = others < DAEMON_GPUS_MAX ? (DAEMON_GPUS_MAX - others) / 2 : 0;
+  share = share < GS_GPUS_PER_CLIENT ? share : GS_GPUS_PER_CLIENT;
+  if (count_brought(daemon, uid) >= share)
     return forget_unused_of(daemon, uid);
   return daemon->gpu_count < DAEMON_GPUS_MAX || forget_unused_of(daemon, uid) || forget_unused(daemon);
 }
 
 /* The host is asked again, now and then: it may have got a card, or other MIG instances, or its driver, or a
- * card is used for the first time. True: it is being asked. */
-static bool look_again(struct daemon *daemon, uint64_t now_ns) {
+ * card is used for the first time. */
+uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
   struct card_query *query = &daemon->card_query;
   uint64_t pause_ns = daemon->cards.source == CARDS_UNKNOWN ? LOOK_PAUSE_NS : CARD_QUERY_PAUSE_NS;
+  if (cards_find(&daemon->cards, uuid))
+    return GPUS_REFUSED_NS;
   if (!query->pid && query->asked && now_ns - query->asked_ns >= pause_ns)
     card_query_begin(query, now_ns);
-  return query->pid && !query->killed;
-}
-
-uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
-  bool looking = !cards_find(&daemon->cards, uuid) && look_again(daemon, now_ns);
-  return looking ? LOOKING_NS : GPUS_REFUSED_NS;
+  return query->pid && !query->killed ? LOOKING_NS : GPUS_REFUSED_NS;
 }
 
 struct sched_gpu *gpus_provide(struct daemon *daemon, const struct peer *peer, const struct gs_msg *msg,

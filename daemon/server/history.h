@@ -13,13 +13,21 @@
 #include <sys/types.h>
 
 #include "common/list.h"
-#include "server/user_shares.h"
+#include "server/users.h"
 
 #define HISTORY_MAX 4096
 /* Shorter runs say nothing: they have failed early, or do not matter. */
 #define HISTORY_RUN_MIN_NS UINT64_C(1000000000)
 
 #define HISTORY_BUCKETS 1024
+
+struct history_entry {
+  struct list used_link, bucket_link;
+  struct user_item owned;
+  uid_t uid;
+  uint64_t command_hash;
+  uint64_t expected_ns;
+};
 
 struct history {
   struct list used; /* all entries, the longest unused first */
@@ -36,11 +44,6 @@ void history_add(struct history *history, uid_t uid, uint64_t command_hash, uint
 
 /* It is known from elsewhere what a run takes. */
 void history_put(struct history *history, uid_t uid, uint64_t command_hash, uint64_t expected_ns);
-
-/* All that is known, the longest unused first. */
-void history_each(const struct history *history,
-                  void (*tell)(void *argument, uid_t uid, uint64_t command_hash, uint64_t expected_ns),
-                  void *argument);
 
 /* What a run takes, the last ones counting most; 0: unknown. */
 uint64_t history_expected_ns(struct history *history, uid_t uid, uint64_t command_hash);

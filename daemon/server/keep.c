@@ -81,12 +81,6 @@ void keep_setting(struct daemon *daemon, const uint8_t *uuid, unsigned type, uin
 
 /* ---- jobs ---- */
 
-static uint32_t new_job_id(struct daemon *daemon) {
-  if (++daemon->last_job_id == 0)
-    daemon->last_job_id = 1;
-  return daemon->last_job_id;
-}
-
 /* What has been set of them. */
 static struct terms set_of(const struct terms *terms) {
   return (struct terms){
@@ -143,37 +137,6 @@ static void forget(struct daemon *daemon, struct kept_process *process, uint64_t
 
 #define LOOKS 4 /* at who may have ended, for each that leaves: so they don't pile up */
 
-/* The connection has ended, its process has not: what was set for it stays set, or who is told to wait could
- * come again instead. */
-static bool leave(struct daemon *daemon, const struct peer *peer, uint64_t now_ns) {
-  bool comes_back = peer->terms.set_fields && peer->start_ticks && start_of(peer) == peer->start_ticks;
-  struct kept_process *process = comes_back ? malloc(sizeof *process) : NULL, *ended, *given_up;
-  if (!process)
-    return false;
-  *process = process_of(peer);
-  for (int i = 0; i < LOOKS; i++)
-    if ((ended = kept_take_ended(&daemon->kept, is_there)))
-      forget(daemon, ended, now_ns);
-  given_up = kept_leave(&daemon->kept, process);
-  if (given_up)
-    forget(daemon, given_up, now_ns);
-  return true;
-}
-
-/* It has come before: after a restart, or its connection has ended. */
-static void resume(struct daemon *daemon, struct peer *peer, struct kept_process *process) {
-  peer->job_id = process->job_id;
-  peer->terms = process->terms;
-  peer->kept_gang = process->gang;
-  if (peer->kept_gang)
-    list_append(&daemon->returning, &peer->returning_link);
-  peer->resumed = !process->left;
-  if (peer->resumed)
-    peer->started_ns = process->started_ns;
-  free(process);
-  log_info("job %u is here again: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
-}
-
 void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   list_init(&peer->returning_link);
   peer->start_ticks = start_of(peer);
@@ -181,10 +144,21 @@ void keep_register(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   struct kept_process *kept =
       peer->start_ticks ? kept_take(&daemon->kept, peer->pid, peer->start_ticks, peer->uid) : NULL;
   if (kept) {
-    resume(daemon, peer, kept);
+    peer->job_id = kept->job_id; /* it has come before: after a restart, or its connection has ended */
+    peer->terms = kept->terms;
+    peer->kept_gang = kept->gang;
+    if (peer->kept_gang)
+      list_append(&daemon->returning, &peer->returning_link);
+    peer->resumed = !kept->left;
+    if (peer->resumed)
+      peer->started_ns = kept->started_ns;
+    free(kept);
+    log_info("job %u is here again: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid, peer->name);
     return;
   }
-  peer->job_id = new_job_id(daemon);
+  if (++daemon->last_job_id == 0)
+    daemon->last_job_id = 1;
+  peer->job_id = daemon->last_job_id;
   if (same)
     peer->terms = set_of(&same->terms);
   struct kept_process process = process_of(peer);
@@ -228,8 +202,20 @@ void keep_gang_term(struct daemon *daemon, uid_t uid, uint64_t gang, const struc
 void keep_end_of(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
   list_remove(&peer->returning_link);
-  if (!leave(daemon, peer, now_ns))
+  /* The connection has ended, its process perhaps not: what was set for it stays set, or who is told to wait
+   * could come again instead. */
+  bool comes_back = peer->terms.set_fields && peer->start_ticks && start_of(peer) == peer->start_ticks;
+  struct kept_process *process = comes_back ? malloc(sizeof *process) : NULL, *ended, *given_up;
+  if (process) {
+    *process = process_of(peer);
+    for (int i = 0; i < LOOKS; i++)
+      if ((ended = kept_take_ended(&daemon->kept, is_there)))
+        forget(daemon, ended, now_ns);
+    if ((given_up = kept_leave(&daemon->kept, process)))
+      forget(daemon, given_up, now_ns);
+  } else {
     state_add(daemon->state, line, kept_line_gone(line, peer->pid, peer->job_id), now_ns);
+  }
   uint64_t expected_ns = peer->gpu_ns > HISTORY_RUN_MIN_NS
                              ? history_expected_ns(&daemon->history, peer->uid, peer->command_hash)
                              : 0;
@@ -255,25 +241,6 @@ void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns
   struct gs_msg moved = *event;
   move_times(&moved, wall_ns());
   state_add(daemon->state, line, kept_line_run(line, &moved), now_ns);
-}
-
-/* The clock on the wall may have been set since: they are in order all the same, and over. */
-static void restore_runs(struct daemon *daemon, uint64_t now_ns) {
-  const struct record_entry *entry = record_next(&daemon->kept.runs, 0);
-  int64_t last_ns = INT64_MIN;
-  for (; entry; entry = record_next(&daemon->kept.runs, entry->msg.event.seq + 1)) {
-    struct gs_msg event = entry->msg;
-    move_times(&event, -wall_ns());
-    int64_t at_ns = (int64_t)event.event.at_ns;
-    at_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
-    last_ns = at_ns;
-    event.event.at_ns = (uint64_t)at_ns;
-    record_add(&daemon->runs, &event);
-  }
-}
-
-static void restore_learnt(void *argument, uid_t uid, uint64_t command_hash, uint64_t expected_ns) {
-  history_put(argument, uid, command_hash, expected_ns);
 }
 
 /* ---- what was lost while the disk was full ---- */
@@ -309,8 +276,21 @@ void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
   struct kept *kept = &daemon->kept;
   daemon->state = state_open(folder, kept);
   daemon->last_job_id = kept->last_job_id;
-  restore_runs(daemon, now_ns);
-  history_each(&kept->history, restore_learnt, &daemon->history);
+  /* The clock on the wall may have been set since: runs are in order all the same, and over. */
+  int64_t last_ns = INT64_MIN;
+  const struct record_entry *run = record_next(&kept->runs, 0);
+  for (; run; run = record_next(&kept->runs, run->msg.event.seq + 1)) {
+    struct gs_msg event = run->msg;
+    move_times(&event, -wall_ns());
+    int64_t at_ns = (int64_t)event.event.at_ns;
+    last_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
+    event.event.at_ns = (uint64_t)last_ns;
+    record_add(&daemon->runs, &event);
+  }
+  list_each(node, &kept->history.used) {
+    const struct history_entry *entry = list_entry(node, struct history_entry, used_link);
+    history_put(&daemon->history, entry->uid, entry->command_hash, entry->expected_ns);
+  }
   if (kept->process_count + kept->history.count + kept->runs.count > 0)
     log_info("of before: %zu jobs, what %zu commands take, and %zu lines of runs, from %s",
              kept->process_count, kept->history.count, kept->runs.count, folder);

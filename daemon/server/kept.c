@@ -196,27 +196,22 @@ static struct kept_process *away_of(struct list *node) {
 /* What its owner has set himself must not make anything else be forgotten. */
 static bool is_dispensable(const struct kept_process *process) { return !process->terms.standing_fields; }
 
-static size_t count_dispensable(struct kept *kept, uid_t uid, struct kept_process **first) {
+static struct kept_process *choose_given_up(struct kept *kept, struct kept_process *process) {
+  struct kept_process *first = NULL, *first_of_user = NULL;
   size_t count = 0;
   list_each(node, &kept->away) {
-    struct kept_process *process = away_of(node);
-    if (process->uid == uid && is_dispensable(process) && count++ == 0)
-      *first = process;
+    struct kept_process *other = away_of(node);
+    if (!is_dispensable(other))
+      continue;
+    first = first ? first : other;
+    if (other->uid == process->uid && count++ == 0)
+      first_of_user = other;
   }
-  return count;
-}
-
-static struct kept_process *choose_given_up(struct kept *kept, struct kept_process *process) {
-  struct kept_process *first = NULL;
-  if (is_dispensable(process) && count_dispensable(kept, process->uid, &first) >= KEPT_AWAY_PER_USER)
-    return first;
+  if (is_dispensable(process) && count >= KEPT_AWAY_PER_USER)
+    return first_of_user;
   if (kept->away_count < KEPT_AWAY_MAX)
     return NULL;
-  list_each(node, &kept->away) {
-    if (is_dispensable(away_of(node)))
-      return away_of(node);
-  }
-  return is_dispensable(process) ? process : away_of(list_first(&kept->away));
+  return first ? first : is_dispensable(process) ? process : away_of(list_first(&kept->away));
 }
 
 struct kept_process *kept_leave(struct kept *kept, struct kept_process *process) {
@@ -262,8 +257,10 @@ struct kept_process *kept_next_of_gang(struct kept *kept, const struct kept_proc
 
 /* ---- reading ---- */
 
+/* From 1; what the line is, is text[0]. */
 struct fields {
-  char *text[FIELDS_MAX];
+  const char *text[FIELDS_MAX];
+  uint64_t value[FIELDS_MAX]; /* of those that are numbers */
   size_t count;
 };
 
@@ -274,26 +271,8 @@ struct reader {
   bool later;
 };
 
-/* Digits alone. */
-static bool number(const char *text, uint64_t most, uint64_t *value) {
-  char *end;
-  errno = 0;
-  *value = strtoull(text, &end, 10);
-  return *text >= '0' && *text <= '9' && !*end && !errno && *value <= most;
-}
-
-static bool numbers(const struct fields *fields, size_t from, size_t count, uint64_t most, uint64_t *values) {
-  for (size_t i = 0; i < count; i++)
-    if (!number(fields->text[from + i], most, &values[i]))
-      return false;
-  return true;
-}
-
 static bool read_version(struct reader *reader, const struct fields *fields) {
-  uint64_t version;
-  if (!number(fields->text[1], UINT32_MAX, &version))
-    return false;
-  reader->later = version > VERSION;
+  reader->later = fields->value[1] > VERSION;
   return true;
 }
 
@@ -309,31 +288,27 @@ static void note_job_id(struct kept *kept, uint64_t job_id) {
 }
 
 static bool read_last(struct reader *reader, const struct fields *fields) {
-  uint64_t job_id;
-  if (!number(fields->text[1], UINT32_MAX, &job_id))
-    return false;
-  note_job_id(reader->kept, job_id);
+  note_job_id(reader->kept, fields->value[1]);
   return true;
 }
 
 static bool read_job(struct reader *reader, const struct fields *fields) {
   struct kept *kept = reader->kept;
-  uint64_t pid, start, ids[2], started_ns;
-  if (!number(fields->text[1], INT32_MAX, &pid) || !number(fields->text[2], UINT64_MAX, &start) ||
-      !numbers(fields, 3, 2, UINT32_MAX, ids) || !number(fields->text[5], UINT64_MAX, &started_ns) ||
-      pid == 0 || ids[1] == 0)
+  pid_t pid = (pid_t)fields->value[1];
+  uint32_t job_id = (uint32_t)fields->value[4];
+  if (pid == 0 || job_id == 0)
     return false;
-  note_job_id(kept, ids[1]);
-  if (reader->other_boot || find_job(kept, (pid_t)pid, (uint32_t)ids[1]))
+  note_job_id(kept, job_id);
+  if (reader->other_boot || find_job(kept, pid, job_id))
     return true;
   struct kept_process *process = kept->process_count < KEPT_PROCESSES_MAX ? malloc(sizeof *process) : NULL;
   if (!process)
     return false;
-  *process = (struct kept_process){.pid = (pid_t)pid,
-                                   .start = start,
-                                   .uid = (uid_t)ids[0],
-                                   .job_id = (uint32_t)ids[1],
-                                   .started_ns = started_ns};
+  *process = (struct kept_process){.pid = pid,
+                                   .start = fields->value[2],
+                                   .uid = (uid_t)fields->value[3],
+                                   .job_id = job_id,
+                                   .started_ns = fields->value[5]};
   list_append(bucket_of(kept, process->pid), &process->link);
   list_init(&process->away_link);
   put_in_gang(kept, process);
@@ -341,42 +316,35 @@ static bool read_job(struct reader *reader, const struct fields *fields) {
   return true;
 }
 
+static struct kept_process *find_process(const struct reader *reader, const struct fields *fields) {
+  return find_job(reader->kept, (pid_t)fields->value[1], (uint32_t)fields->value[2]);
+}
+
 static bool read_gang(struct reader *reader, const struct fields *fields) {
-  uint64_t pid, job_id, gang;
-  if (!number(fields->text[1], INT32_MAX, &pid) || !number(fields->text[2], UINT32_MAX, &job_id) ||
-      !number(fields->text[3], UINT64_MAX, &gang))
-    return false;
-  struct kept_process *process = find_job(reader->kept, (pid_t)pid, (uint32_t)job_id);
-  if (process) {
-    list_remove(&process->gang_link);
-    process->gang = gang;
-    put_in_gang(reader->kept, process);
-  }
+  struct kept_process *process = find_process(reader, fields);
+  if (!process)
+    return true;
+  list_remove(&process->gang_link);
+  process->gang = fields->value[3];
+  put_in_gang(reader->kept, process);
   return true;
 }
 
 static bool read_term(struct reader *reader, const struct fields *fields) {
-  uint64_t pid, ids[2], value, standing;
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-  if (!number(fields->text[1], INT32_MAX, &pid) || !numbers(fields, 2, 2, UINT32_MAX, ids) ||
-      !number(fields->text[4], UINT64_MAX, &value) || !number(fields->text[5], 1, &standing))
-    return false;
-  msg.set_terms.term = (uint32_t)ids[1];
-  msg.set_terms.value = value;
+  msg.set_terms.term = (uint32_t)fields->value[3];
+  msg.set_terms.value = fields->value[4];
   if (terms_wrong(&msg))
     return false;
-  const struct kept_process *job = find_job(reader->kept, (pid_t)pid, (uint32_t)ids[0]);
+  const struct kept_process *job = find_process(reader, fields);
   struct kept_process *same = NULL;
   while (job && (same = kept_next(reader->kept, same, job->pid, job->start, job->uid)))
-    terms_restore(&same->terms, (enum gs_term)msg.set_terms.term, value, standing);
+    terms_restore(&same->terms, (enum gs_term)msg.set_terms.term, msg.set_terms.value, fields->value[5]);
   return true;
 }
 
 static bool read_gone(struct reader *reader, const struct fields *fields) {
-  uint64_t pid, job_id;
-  if (!number(fields->text[1], INT32_MAX, &pid) || !number(fields->text[2], UINT32_MAX, &job_id))
-    return false;
-  struct kept_process *process = find_job(reader->kept, (pid_t)pid, (uint32_t)job_id);
+  struct kept_process *process = find_process(reader, fields);
   if (process) {
     take_out(reader->kept, process);
     free(process);
@@ -385,96 +353,108 @@ static bool read_gone(struct reader *reader, const struct fields *fields) {
 }
 
 static bool read_what(const struct fields *fields, struct decision *decision) {
-  *decision = (struct decision){.field = decisions_field(fields->text[2])};
+  decision->field = decisions_field(fields->text[2]);
   return decision->field &&
          (strcmp(fields->text[1], ALL) == 0 || parse_uuid(fields->text[1], decision->uuid) == 0);
 }
 
 static bool read_set(struct reader *reader, const struct fields *fields) {
-  struct decision decision;
-  if (!read_what(fields, &decision) || !number(fields->text[3], UINT64_MAX, &decision.value) ||
-      !number(fields->text[4], UINT64_MAX, &decision.base) || decisions_wrong(decision.field, decision.value))
+  struct decisions *decisions = &reader->kept->decisions;
+  struct decision decision = {.value = fields->value[3], .base = fields->value[4]};
+  if (!read_what(fields, &decision) || decisions_wrong(decision.field, decision.value))
     return false;
   if (decision_is_general(&decision))
-    decisions_clear(&reader->kept->decisions, decision.field);
-  return decisions_put(&reader->kept->decisions, &decision);
+    decisions_clear(decisions, decision.field);
+  return decisions_put(decisions, &decision);
 }
 
 static bool read_unset(struct reader *reader, const struct fields *fields) {
-  struct decision decision;
+  struct decisions *decisions = &reader->kept->decisions;
+  struct decision decision = {0};
   if (!read_what(fields, &decision))
     return false;
   if (decision_is_general(&decision))
-    decisions_clear(&reader->kept->decisions, decision.field);
+    decisions_clear(decisions, decision.field);
   else
-    decisions_remove(&reader->kept->decisions, &decision);
+    decisions_remove(decisions, &decision);
   return true;
 }
 
 static bool read_learnt(struct reader *reader, const struct fields *fields) {
-  uint64_t uid, values[2];
-  if (!number(fields->text[1], UINT32_MAX, &uid) || !numbers(fields, 2, 2, UINT64_MAX, values) ||
-      values[0] == 0 || values[1] == 0)
+  if (fields->value[2] == 0 || fields->value[3] == 0)
     return false;
-  history_put(&reader->kept->history, (uid_t)uid, values[0], values[1]);
+  history_put(&reader->kept->history, (uid_t)fields->value[1], fields->value[2], fields->value[3]);
   return true;
 }
 
-static struct gs_msg run_event(enum gs_event_kind kind, uint64_t at_ns, const uint64_t ids[3]) {
+static struct gs_msg run_event(enum gs_event_kind kind, const struct fields *fields) {
   struct gs_msg event = wire_msg(GS_EVENT, GS_GPU_ALL);
   event.event.kind = kind;
-  event.event.at_ns = at_ns;
-  event.event.job = (uint32_t)ids[0];
-  event.event.pid = (int32_t)ids[1];
-  event.event.uid = (uint32_t)ids[2];
+  event.event.at_ns = fields->value[1];
+  event.event.job = (uint32_t)fields->value[2];
+  event.event.pid = (int32_t)fields->value[3];
+  event.event.uid = (uint32_t)fields->value[4];
   return event;
 }
 
 static bool read_command(struct reader *reader, const struct fields *fields) {
-  uint64_t at_ns, ids[3];
-  if (!number(fields->text[1], UINT64_MAX, &at_ns) || !numbers(fields, 2, 3, UINT32_MAX, ids))
-    return false;
-  struct gs_msg event = run_event(GS_EVENT_COMMAND, at_ns, ids);
+  struct gs_msg event = run_event(GS_EVENT_COMMAND, fields);
   printable_copy(event.event.text, fields->text[5], sizeof event.event.text);
   record_add(&reader->kept->runs, &event);
   return true;
 }
 
 static bool read_ended(struct reader *reader, const struct fields *fields) {
-  uint64_t at_ns, ids[5], values[4];
-  if (!number(fields->text[1], UINT64_MAX, &at_ns) || !numbers(fields, 2, 5, UINT32_MAX, ids) ||
-      !numbers(fields, 7, 4, UINT64_MAX, values) || ids[3] > GS_END_EVICTED)
+  if (fields->value[5] > GS_END_EVICTED)
     return false;
-  struct gs_msg event = run_event(GS_EVENT_ENDED, at_ns, ids);
+  struct gs_msg event = run_event(GS_EVENT_ENDED, fields);
   printable_copy(event.event.name, fields->text[11], sizeof event.event.name);
-  event.event.detail = (uint16_t)ids[3];
-  event.event.end.status = (int32_t)ids[4];
-  event.event.end.started_ns = values[0];
-  event.event.end.gpu_ns = values[1];
-  event.event.end.waited_ns = values[2];
-  event.event.end.turns = values[3];
+  event.event.detail = (uint16_t)fields->value[5];
+  event.event.end.status = (int32_t)fields->value[6];
+  event.event.end.started_ns = fields->value[7];
+  event.event.end.gpu_ns = fields->value[8];
+  event.event.end.waited_ns = fields->value[9];
+  event.event.end.turns = fields->value[10];
   record_add(&reader->kept->runs, &event);
   return true;
 }
 
+/* Fields: t, a text; b, i, u and q, a number of 1, 31, 32 and 64 bits. */
 static const struct {
-  const char *name;
-  size_t fields;
+  const char *name, *fields;
   bool (*read)(struct reader *reader, const struct fields *fields);
 } kinds[] = {
-    {"gpushare-state", 2, read_version},
-    {"boot", 2, read_boot},
-    {"last", 2, read_last},
-    {"job", 6, read_job},
-    {"gang", 4, read_gang},
-    {"term", 6, read_term},
-    {"gone", 3, read_gone},
-    {"set", 5, read_set},
-    {"unset", 3, read_unset},
-    {"learnt", 4, read_learnt},
-    {"command", 6, read_command},
-    {"ended", 12, read_ended},
+    {"gpushare-state", "u", read_version},
+    {"boot", "t", read_boot},
+    {"last", "u", read_last},
+    {"job", "iquuq", read_job},
+    {"gang", "iuq", read_gang},
+    {"term", "iuuqb", read_term},
+    {"gone", "iu", read_gone},
+    {"set", "ttqq", read_set},
+    {"unset", "tt", read_unset},
+    {"learnt", "uqq", read_learnt},
+    {"command", "quuut", read_command},
+    {"ended", "quuuuuqqqqt", read_ended},
 };
+
+/* False: there are others, or no such numbers, which are digits alone. */
+static bool read_fields(struct fields *fields, const char *types) {
+  if (fields->count != strlen(types) + 1)
+    return false;
+  for (size_t i = 1; i < fields->count; i++) {
+    char *end, type = types[i - 1];
+    const char *text = fields->text[i];
+    uint64_t most = type == 'b' ? 1 : type == 'i' ? INT32_MAX : type == 'u' ? UINT32_MAX : UINT64_MAX;
+    if (type == 't')
+      continue;
+    errno = 0;
+    fields->value[i] = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || fields->value[i] > most)
+      return false;
+  }
+  return true;
+}
 
 /* A line without its end. It is written to. False: nothing can be learnt from it. */
 static bool read_line(struct reader *reader, char *line, size_t length) {
@@ -493,7 +473,7 @@ static bool read_line(struct reader *reader, char *line, size_t length) {
   }
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(kinds[i].name, fields.text[0]) == 0)
-      return fields.count == kinds[i].fields && kinds[i].read(reader, &fields);
+      return read_fields(&fields, kinds[i].fields) && kinds[i].read(reader, &fields);
   return false;
 }
 
@@ -520,18 +500,6 @@ int kept_read(struct kept *kept, const char *text, size_t size, const char *boot
 
 /* ---- writing all of it ---- */
 
-struct learnt_output {
-  struct kept_output *output;
-  int err;
-};
-
-static void write_learnt(void *argument, uid_t uid, uint64_t command_hash, uint64_t ns) {
-  struct learnt_output *learnt = argument;
-  char line[KEPT_LINE_SIZE];
-  if (learnt->err == 0)
-    learnt->err = learnt->output->put(learnt->output, line, kept_line_learnt(line, uid, command_hash, ns));
-}
-
 static int write_process(const struct kept_process *process, struct kept_output *output) {
   char line[KEPT_LINE_SIZE];
   if (output->there && !output->there(process))
@@ -556,9 +524,12 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
     for (size_t i = 0; err == 0 && i < kept->decisions.count; i++)
       if (decision_is_general(&kept->decisions.list[i]) == general)
         err = output->put(output, line, kept_line_set(line, &kept->decisions.list[i]));
-  struct learnt_output learnt = {.output = output, .err = err};
-  history_each(&kept->history, write_learnt, &learnt);
-  err = learnt.err;
+  list_each(node, (struct list *)(uintptr_t)&kept->history.used) {
+    const struct history_entry *entry = list_entry(node, struct history_entry, used_link);
+    if (err == 0)
+      err = output->put(output, line,
+                        kept_line_learnt(line, entry->uid, entry->command_hash, entry->expected_ns));
+  }
   const struct record_entry *run = record_next(&kept->runs, 0);
   for (; err == 0 && run; run = record_next(&kept->runs, run->msg.event.seq + 1))
     err = output->put(output, line, kept_line_run(line, &run->msg));

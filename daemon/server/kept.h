@@ -12,7 +12,7 @@
  *   gang     PID JOB KEY                   it is in this gang (gang_table.h); later ones count. 0: in none
  *   term     PID JOB TERM VALUE STANDING   somebody has set this for it, and for all jobs of its process
  *   gone     PID JOB
- *   set      UUID|all SETTING VALUE BASE   decisions.h. all: in place of what was set for single GPUs
+ *   set      UUID|all SETTING VALUE BASE   decisions. all: in place of what was set for single GPUs
  *   unset    UUID|all SETTING              likewise
  *   learnt   UID HASH NS                   history.h
  *   command  AT JOB PID UID TEXT           record.h, of runs that have ended; AT: by the clock on the wall
@@ -28,8 +28,8 @@
 #include <sys/types.h>
 
 #include "common/list.h"
-#include "server/decisions.h"
 #include "server/history.h"
+#include "server/overrides.h"
 #include "server/record.h"
 #include "server/terms.h"
 

@@ -1,11 +1,18 @@
 /* log_for.c - see log_for.h. */
 #include "server/log_for.h"
 
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "server/user_names.h"
+#include "common/gpu_number.h"
+#include "common/parse.h"
+#include "server/events.h"
+#include "shared/printable.h"
 
 struct bucket {
   uid_t uid;
@@ -19,18 +26,13 @@ struct bucket {
 static struct bucket buckets[LOG_FOR_BUCKETS], shared;
 static uint64_t next_ns = UINT64_MAX; /* when the first of them is to be told of */
 
-/* A full bucket is as good as none: nobody is let say more by losing it. */
-static bool is_unused(const struct bucket *bucket, uint64_t now_ns) {
-  return bucket->left_out == 0 && bucket->full_ns <= now_ns;
-}
-
 static struct bucket *find(uid_t uid, const char *kind, uint64_t now_ns) {
   struct bucket *unused = NULL;
   for (struct bucket *bucket = buckets; bucket < buckets + LOG_FOR_BUCKETS; bucket++) {
     if (bucket->uid == uid && bucket->kind == kind)
       return bucket;
-    if (!unused && is_unused(bucket, now_ns))
-      unused = bucket;
+    if (!unused && bucket->left_out == 0 && bucket->full_ns <= now_ns)
+      unused = bucket; /* a full one is as good as none: nobody is let say more by losing it */
   }
   if (!unused)
     return &shared;
@@ -38,32 +40,21 @@ static struct bucket *find(uid_t uid, const char *kind, uint64_t now_ns) {
   return unused;
 }
 
-static bool take_token(struct bucket *bucket, uint64_t now_ns) {
-  if (bucket->full_ns > now_ns + (LOG_FOR_BURST - 1) * LOG_FOR_INTERVAL_NS)
-    return false;
-  bucket->full_ns = (bucket->full_ns > now_ns ? bucket->full_ns : now_ns) + LOG_FOR_INTERVAL_NS;
-  return true;
-}
-
-static void leave_out(struct bucket *bucket, enum log_level level, uint64_t now_ns) {
-  if (bucket->left_out++ == 0) {
-    bucket->tell_ns = now_ns + LOG_FOR_TELL_NS;
-    bucket->level = level;
-    next_ns = bucket->tell_ns < next_ns ? bucket->tell_ns : next_ns;
-  }
-  if (level < bucket->level)
-    bucket->level = level;
-}
-
 void log_for(uid_t uid, enum log_level level, const char *format, ...) {
   if (level > log_level())
     return;
   uint64_t now_ns = clock_now_ns();
   struct bucket *bucket = find(uid, format, now_ns);
-  if (!take_token(bucket, now_ns)) {
-    leave_out(bucket, level, now_ns);
+  if (bucket->full_ns > now_ns + (LOG_FOR_BURST - 1) * LOG_FOR_INTERVAL_NS) { /* it has no token */
+    if (bucket->left_out++ == 0) {
+      bucket->tell_ns = now_ns + LOG_FOR_TELL_NS;
+      bucket->level = level;
+      next_ns = bucket->tell_ns < next_ns ? bucket->tell_ns : next_ns;
+    }
+    bucket->level = level < bucket->level ? level : bucket->level;
     return;
   }
+  bucket->full_ns = (bucket->full_ns > now_ns ? bucket->full_ns : now_ns) + LOG_FOR_INTERVAL_NS;
   va_list args;
   va_start(args, format);
   log_line_list(level, format, args);
@@ -102,8 +93,6 @@ static void tell(struct bucket *bucket) {
   bucket->left_out = 0;
 }
 
-static struct bucket *bucket_at(unsigned i) { return i < LOG_FOR_BUCKETS ? &buckets[i] : &shared; }
-
 uint64_t log_for_deadline_ns(void) { return next_ns; }
 
 void log_for_on_time(uint64_t now_ns) {
@@ -111,7 +100,7 @@ void log_for_on_time(uint64_t now_ns) {
     return;
   next_ns = UINT64_MAX;
   for (unsigned i = 0; i <= LOG_FOR_BUCKETS; i++) {
-    struct bucket *bucket = bucket_at(i);
+    struct bucket *bucket = i < LOG_FOR_BUCKETS ? &buckets[i] : &shared;
     if (bucket->left_out && bucket->tell_ns <= now_ns)
       tell(bucket);
     else if (bucket->left_out && bucket->tell_ns < next_ns)
@@ -120,3 +109,96 @@ void log_for_on_time(uint64_t now_ns) {
 }
 
 void log_for_end(void) { log_for_on_time(UINT64_MAX); }
+
+/* ---- names ---- */
+
+#define UUID_DIGITS 12 /* with its prefix: as many as tell the GPUs of a machine apart */
+
+struct log_text label_process(uid_t uid, pid_t pid, const char *process) {
+  struct log_text label;
+  const char *name = user_names_find(uid), *gap = *process ? ", " : "";
+  if (name)
+    snprintf(label.text, sizeof label.text, "%s (uid %u, pid %d%s%s)", name, uid, pid, gap, process);
+  else
+    snprintf(label.text, sizeof label.text, "uid %u (pid %d%s%s)", uid, pid, gap, process);
+  return label;
+}
+
+struct log_text label_peer(const struct peer *peer) {
+  return label_process(peer->uid, peer->pid, peer->name);
+}
+
+struct log_text label_job(const struct peer *client) {
+  struct log_text label;
+  const char *name = user_names_find(client->uid);
+  char number[16];
+  snprintf(number, sizeof number, "uid %u", client->uid);
+  snprintf(label.text, sizeof label.text, "job %u (pid %d, %s, of %s)", client->job_id, client->pid,
+           client->name, name ? name : number);
+  return label;
+}
+
+struct log_text label_gpu(const struct sched_gpu *gpu) {
+  struct log_text label = {"all GPUs"};
+  char uuid[GS_UUID_TEXT_SIZE];
+  if (!gpu)
+    return label;
+  const struct card *card = cards_find(&daemon_of(gpu->scheduler)->cards, gpu->uuid);
+  const char *colon = card ? strchr(card->bus, ':') : NULL;
+  format_uuid(gpu->uuid, uuid);
+  /* NVML writes eight digits of the domain, others four. */
+  const char *place = colon && colon - card->bus == 8 && strncmp(card->bus, "0000", 4) == 0 ? card->bus + 4
+                      : colon                                                               ? card->bus
+                                                                                            : uuid;
+  snprintf(label.text, sizeof label.text, "GPU %s (%s, %.*s)", GPU_NUMBER_TEXT(gpu_of(gpu)->number),
+           gpu->name, colon ? CARD_BUS_SIZE : UUID_DIGITS, place);
+  return label;
+}
+
+/* ---- names of users ---- */
+
+#define NAMES_MAX 4096 /* the first ones of a longer file: nobody waits for the rest */
+
+struct entry {
+  uid_t uid;
+  char name[33]; /* as long as useradd lets it be */
+};
+
+static struct {
+  struct entry *entries;
+  size_t count;
+} names;
+
+static bool add(const struct passwd *user) {
+  if (names.count % 64 == 0) {
+    struct entry *more = realloc(names.entries, (names.count + 64) * sizeof *more);
+    if (!more)
+      return false;
+    names.entries = more;
+  }
+  struct entry *entry = &names.entries[names.count++];
+  entry->uid = user->pw_uid;
+  printable_copy(entry->name, user->pw_name, sizeof entry->name);
+  return true;
+}
+
+void user_names_read(const char *path) {
+  const struct passwd *user;
+  free(names.entries);
+  names.entries = NULL;
+  names.count = 0;
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return;
+  while (names.count < NAMES_MAX && (user = fgetpwent(file)) && add(user))
+    ;
+  fclose(file);
+}
+
+/* Of several names for a number, the first is what others show, too. */
+const char *user_names_find(uid_t uid) {
+  for (size_t i = 0; i < names.count; i++)
+    if (names.entries[i].uid == uid)
+      return names.entries[i].name;
+  return NULL;
+}

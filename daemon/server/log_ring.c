@@ -30,24 +30,18 @@ static struct {
 } ring;
 
 /* Another process may have made stderr non-blocking for all who share it. */
-static bool write_some(const char *text, size_t length, size_t *written) {
-  ssize_t n = write(STDERR_FILENO, text + *written, length - *written);
-  if (n > 0)
-    *written += (size_t)n;
-  else if (n < 0 && errno == EAGAIN)
-    poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
-  else if (n == 0 || errno != EINTR)
-    return false;
-  return true;
-}
-
 static void write_line(const struct slot *slot) {
-  size_t written = 0;
-  while (written < slot->length)
-    if (!write_some(slot->text, slot->length, &written)) {
+  for (size_t written = 0; written < slot->length;) {
+    ssize_t n = write(STDERR_FILENO, slot->text + written, slot->length - written);
+    if (n > 0) {
+      written += (size_t)n;
+    } else if (n < 0 && errno == EAGAIN) {
+      poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1);
+    } else if (n == 0 || errno != EINTR) {
       log_note_lost(slot->lines);
       return;
     }
+  }
 }
 
 static void *write_lines(void *unused) {
@@ -86,21 +80,17 @@ void log_ring_start(void) {
     log_warn("no thread for the log (%s): who stops reading it stops the daemon", strerror(-err));
 }
 
-static bool await_empty_slot(const struct timespec *end) {
-  int err;
-  do
-    err = sem_clockwait(&ring.empty, CLOCK_MONOTONIC, end);
-  while (err < 0 && errno == EINTR);
-  return err == 0;
-}
-
 bool log_ring_flush(uint64_t end_ns) {
   if (!ring.owner)
     return true; /* it has never been started */
   struct timespec end = {.tv_sec = (time_t)(end_ns / NS_PER_S), .tv_nsec = (long)(end_ns % NS_PER_S)};
   unsigned empty = 0;
-  while (empty < LOG_RING_LINES && await_empty_slot(&end))
-    empty++;
+  while (empty < LOG_RING_LINES) {
+    if (sem_clockwait(&ring.empty, CLOCK_MONOTONIC, &end) == 0)
+      empty++;
+    else if (errno != EINTR)
+      break;
+  }
   for (unsigned i = 0; i < empty; i++)
     sem_post(&ring.empty);
   return empty == LOG_RING_LINES;

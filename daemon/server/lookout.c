@@ -46,14 +46,6 @@
 
 /* ---- a look ---- */
 
-static bool is_called_so(int folder, const char *descriptor) {
-  char text[PATH_MAX];
-  ssize_t size = readlinkat(folder, descriptor, text, sizeof text - 1);
-  text[size > 0 ? size : 0] = '\0';
-  const char *name = strrchr(text, '/');
-  return name && strncmp(name + 1, NAME, strlen(NAME)) == 0;
-}
-
 static bool is_device(int folder, const char *descriptor, const struct lookout_question *question,
                       uint64_t *inode) {
   struct statx status;
@@ -91,7 +83,11 @@ static int find_device(int process, DIR *folder, const struct lookout_question *
     if (*looked_at == LOOK_MOST || (*looked_at % LOOKS_PER_CLOCK == 0 && spent_ns() >= end_ns))
       return -E2BIG;
     ++*looked_at;
-    if (is_called_so(dirfd(folder), entry->d_name) &&
+    char text[PATH_MAX];
+    ssize_t size = readlinkat(dirfd(folder), entry->d_name, text, sizeof text - 1);
+    text[size > 0 ? size : 0] = '\0';
+    const char *name = strrchr(text, '/');
+    if (name && strncmp(name + 1, NAME, strlen(NAME)) == 0 &&
         is_device(dirfd(folder), entry->d_name, question, &inode) && is_open(process, entry->d_name, inode))
       return 1;
   }
@@ -170,19 +166,16 @@ static bool bind_to(pid_t parent) {
   return getppid() == parent;
 }
 
-static void be_worker(int fd, pid_t parent) {
-  if (bind_to(parent))
-    work(fd);
-  _exit(0);
-}
-
 /* Until the daemon ends the connection. */
 static void supervise(int fd) {
   for (;;) {
     pid_t self = getpid(), worker = fork();
     int status = -1;
-    if (worker == 0)
-      be_worker(fd, self);
+    if (worker == 0) {
+      if (bind_to(self))
+        work(fd);
+      _exit(0);
+    }
     while (worker > 0 && waitpid(worker, &status, 0) < 0 && errno == EINTR)
       ;
     if (worker > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
@@ -191,18 +184,13 @@ static void supervise(int fd) {
   }
 }
 
-/* In the child. Nothing of the daemon's stays open. */
-static void close_others(int first) {
-  if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0)
-    return;
-  for (int fd = first, end = (int)sysconf(_SC_OPEN_MAX); fd < end; fd++) /* before Linux 5.9 */
-    close(fd);
-}
-
+/* In the child. */
 static _Noreturn void become(int fd, pid_t daemon) {
   if (!bind_to(daemon) || dup2(fd, 3) < 0)
     _exit(1);
-  close_others(4);
+  if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0) /* before Linux 5.9 */
+    for (int other = 4, end = (int)sysconf(_SC_OPEN_MAX); other < end; other++)
+      close(other);
   prctl(PR_SET_NAME, "gpushare-look");
   prctl(PR_SET_DUMPABLE, 0);
   keep_capabilities(NEEDED);

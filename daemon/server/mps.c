@@ -19,6 +19,89 @@
 #include "gpushare/protocol.h"
 #include "shared/printable.h"
 
+/* ---- which GPUs ---- */
+
+static void add(struct spatial *spatial, const uint8_t uuid[GS_UUID_SIZE]) {
+  if (spatial->count < OVERRIDES_MAX)
+    memcpy(spatial->gpus[spatial->count++], uuid, GS_UUID_SIZE);
+}
+
+void spatial_choose(struct spatial *spatial, const struct sched_settings *general,
+                    const struct overrides *overrides, const uint8_t (*host)[GS_UUID_SIZE], int host_count) {
+  const struct override *list = overrides->list;
+  *spatial = (struct spatial){.all = general->spatial == GS_SPATIAL_MPS};
+  for (size_t i = 0; i < overrides->count; i++)
+    spatial->all &= !(list[i].fields & OVERRIDE_SPATIAL) || list[i].settings.spatial != GS_SPATIAL_NONE;
+  if (spatial->all)
+    return;
+  for (int i = 0; i < host_count; i++)
+    if (overrides_settings(overrides, host[i], *general).spatial == GS_SPATIAL_MPS)
+      add(spatial, host[i]);
+  for (size_t i = 0; host_count < 1 && i < overrides->count; i++)
+    if (!list[i].numbered && list[i].fields & OVERRIDE_SPATIAL && list[i].settings.spatial == GS_SPATIAL_MPS)
+      add(spatial, list[i].uuid);
+  spatial->all = host_count > 0 && spatial->count == host_count;
+}
+
+bool spatial_is_on(const struct spatial *spatial) { return spatial->all || spatial->count > 0; }
+
+bool spatial_has(const struct spatial *spatial, const uint8_t uuid[GS_UUID_SIZE]) {
+  for (int i = 0; i < spatial->count; i++)
+    if (memcmp(spatial->gpus[i], uuid, GS_UUID_SIZE) == 0)
+      return true;
+  return spatial->all;
+}
+
+bool spatial_is_same(const struct spatial *spatial, const struct spatial *other) {
+  return spatial->all == other->all && spatial->count == other->count &&
+         memcmp(spatial->gpus, other->gpus, (size_t)spatial->count * GS_UUID_SIZE) == 0;
+}
+
+void spatial_visible(const struct spatial *spatial, char text[SPATIAL_VISIBLE_SIZE]) {
+  *text = '\0';
+  for (int i = 0; !spatial->all && i < spatial->count; i++) {
+    if (i > 0)
+      *text++ = ',';
+    format_uuid(spatial->gpus[i], text);
+    text += strlen(text);
+  }
+}
+
+/* ---- which programs ---- */
+
+/* It tells the GPUs that it sees if its environment names them; else it may be any. */
+static bool sees_only_ours(const struct spatial *spatial, const struct gs_msg *ask) {
+  uint32_t count = ask->ask_spatial.count;
+  if (spatial->all)
+    return true;
+  if (count < 1 || count > GS_SPATIAL_UUIDS)
+    return false;
+  for (uint32_t i = 0; i < count; i++)
+    if (!spatial_has(spatial, ask->ask_spatial.uuids[i]))
+      return false;
+  return true;
+}
+
+enum gs_spatial_verdict spatial_judge(const struct spatial *spatial, const struct gs_msg *ask, uid_t uid,
+                                      uid_t own) {
+  if (!spatial_is_on(spatial))
+    return GS_SPATIAL_OFF;
+  if (!sees_only_ours(spatial, ask))
+    return GS_SPATIAL_OTHER_GPUS;
+  if ((own != 0 && uid != own) || (spatial->programs > 0 && uid != spatial->uid))
+    return GS_SPATIAL_OTHER_USER;
+  return spatial->programs < SPATIAL_PROGRAMS_MOST ? GS_SPATIAL_ON : GS_SPATIAL_FULL;
+}
+
+void spatial_enter(struct spatial *spatial, uid_t uid) {
+  spatial->uid = uid;
+  spatial->programs++;
+}
+
+void spatial_leave(struct spatial *spatial) { spatial->programs--; }
+
+/* ---- mps ---- */
+
 #define CONTROL "nvidia-cuda-mps-control"
 #define INSTEAD "programs share the GPUs by time"
 #define PATH_SIZE 160
@@ -65,16 +148,6 @@ static void remove_tree(int parent, const char *name) {
   remove_all(parent, name, REMOVED_DEPTH, &left);
 }
 
-/* Servers and programs of other users come to the sockets, which the control makes, and nobody else makes
- * anything there; nor in the folder of logs, which is the control's alone: its servers tell it what to write.
- */
-static int fill_folder(int fd) {
-  if (mkdirat(fd, GS_MPS_PIPES, 0755) < 0 || fchmodat(fd, GS_MPS_PIPES, 0755, 0) < 0 ||
-      mkdirat(fd, LOGS, 0700) < 0 || fchmod(fd, 0755) < 0)
-    return -errno;
-  return 0;
-}
-
 /* In one step, whatever is there: nobody can come between. The other is at `path` then; what is another's in
  * a folder like /tmp stays where it is, unless the daemon is root. */
 static int put_in_place(const char *path, const char *folder) {
@@ -88,12 +161,6 @@ static int put_in_place(const char *path, const char *folder) {
   return -errno;
 }
 
-static bool is_in_place(const struct mps *mps) {
-  struct stat own, there;
-  return mps->folder_fd > 0 && fstat(mps->folder_fd, &own) == 0 && lstat(mps->folder, &there) == 0 &&
-         own.st_dev == there.st_dev && own.st_ino == there.st_ino;
-}
-
 static void leave_folder(struct mps *mps) {
   if (mps->folder_fd > 0)
     close(mps->folder_fd);
@@ -103,14 +170,22 @@ static void leave_folder(struct mps *mps) {
 /* A fresh one for each daemon: what earlier ones, or others, have left there is not used. */
 static int make_folder(struct mps *mps) {
   char path[PATH_SIZE];
-  if (is_in_place(mps))
+  struct stat own, there;
+  if (mps->folder_fd > 0 && fstat(mps->folder_fd, &own) == 0 && lstat(mps->folder, &there) == 0 &&
+      own.st_dev == there.st_dev && own.st_ino == there.st_ino)
     return 0;
   leave_folder(mps);
   snprintf(path, sizeof path, "%s.XXXXXX", mps->folder);
   if (!mkdtemp(path))
     return -errno;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  int err = fd < 0 ? -errno : fill_folder(fd);
+  int err = 0;
+  /* Servers and programs of other users come to the sockets, which the control makes, and nobody else makes
+   * anything there; nor in the folder of logs, which is the control's alone: its servers tell it what to
+   * write. */
+  if (fd < 0 || mkdirat(fd, GS_MPS_PIPES, 0755) < 0 || fchmodat(fd, GS_MPS_PIPES, 0755, 0) < 0 ||
+      mkdirat(fd, LOGS, 0700) < 0 || fchmod(fd, 0755) < 0)
+    err = -errno;
   if (err == 0)
     err = put_in_place(path, mps->folder);
   remove_tree(AT_FDCWD, path);
@@ -128,11 +203,6 @@ static int make_pipes_anew(const struct mps *mps) {
                  fchmodat(mps->folder_fd, GS_MPS_PIPES, 0755, 0) < 0
              ? -errno
              : 0;
-}
-
-static int make_folders(struct mps *mps) {
-  int err = make_folder(mps);
-  return err == 0 ? make_pipes_anew(mps) : err;
 }
 
 /* ---- a process of it ---- */
@@ -218,15 +288,6 @@ static void close_output(struct mps *mps) {
   mps->output_fd = 0;
 }
 
-static pid_t start_control(struct mps *mps) {
-  close_output(mps);
-  int output = open_output(&mps->output_fd);
-  pid_t pid = start(mps, "-f", -1, output);
-  if (output >= 0)
-    close(output);
-  return pid;
-}
-
 /* Its last line; empty: nothing. */
 static void read_output(struct mps *mps, char *line, size_t size) {
   char text[4096];
@@ -250,9 +311,16 @@ static void read_output(struct mps *mps, char *line, size_t size) {
 
 static void begin(struct mps *mps, uint64_t now_ns) {
   mps->again_ns = 0;
-  int err = make_folders(mps);
+  int err = make_folder(mps);
   if (err == 0)
-    err = start_control(mps);
+    err = make_pipes_anew(mps);
+  if (err == 0) {
+    close_output(mps);
+    int output = open_output(&mps->output_fd);
+    err = start(mps, "-f", -1, output);
+    if (output >= 0)
+      close(output);
+  }
   if (err < 0) {
     char why[PATH_SIZE + 80];
     snprintf(why, sizeof why, "%s: %s", mps->folder, strerror(-err));

@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "common/wire.h"
+#include "server/daemon.h"
 #include "server/events.h"
-#include "server/evict.h"
-#include "server/label.h"
 #include "server/log_for.h"
 
 /* To a program with a limit the GPU is not larger than that. */
@@ -26,17 +25,6 @@ struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *at
   return msg;
 }
 
-static struct gs_msg sched_order(const struct attachment *attachment) {
-  return wire_msg(attachment->job.gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
-}
-
-static struct gs_msg wanted_msg(const struct attachment *attachment, const struct sched_action *action) {
-  struct gs_msg msg = wire_msg(GS_LOCK_WANTED, attachment->index);
-  msg.epoch = action->epoch;
-  msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
-  return msg;
-}
-
 /* ---- to whom memory that leaves is passed ---- */
 
 /* Each of a set of holders that lack memory will do: so many are looked at, those granted last first. And so
@@ -44,18 +32,14 @@ static struct gs_msg wanted_msg(const struct attachment *attachment, const struc
 #define COMERS_LOOKED_AT 16
 #define LEAVING_LOOKED_AT 64
 
-/* What is in no container that is known may be in one that the daemon can't see. */
-static bool have_same_origin(const struct peer *a, const struct peer *b) {
-  return a->origin.kind == b->origin.kind && strcmp(a->origin.name, b->origin.name) == 0 &&
-         strcmp(a->origin.container, b->origin.container) == 0 &&
-         (*a->origin.container || (a->near && b->near));
-}
-
 /* The driver clears memory that one program gives back before another one has it; what is passed nobody
- * clears. So it stays with the same user, and in the same container. */
+ * clears. So it stays with the same user, and in the same container: what is in no container that is known
+ * may be in one that the daemon can't see. */
 static bool may_pass(const struct attachment *from, const struct attachment *to) {
+  const struct origin *a = &from->peer->origin, *b = &to->peer->origin;
   return from->peer != to->peer && from->peer->uid == to->peer->uid && to->peer->own_pid && to->pass.name &&
-         !from->job.managed && !to->job.managed && have_same_origin(from->peer, to->peer);
+         !from->job.managed && !to->job.managed && a->kind == b->kind && strcmp(a->name, b->name) == 0 &&
+         strcmp(a->container, b->container) == 0 && (*a->container || (from->peer->near && to->peer->near));
 }
 
 static bool is_coming(const struct sched_job *job) {
@@ -76,16 +60,6 @@ static const struct attachment *comer_for(const struct attachment *leaving) {
       return attachment_of(job);
   }
   return NULL;
-}
-
-static void add_pass(struct gs_msg *msg, struct attachment *attachment) {
-  bool leaves = msg->room.room_bytes < attachment->job.resident_bytes;
-  const struct attachment *comer = leaves ? comer_for(attachment) : NULL;
-  attachment->passes_to = comer ? comer->pass.name : 0;
-  if (!comer)
-    return;
-  msg->room.pass = comer->pass;
-  msg->room.pass_pid = comer->peer->own_pid;
 }
 
 /* Jobs that are leaving already hear of the one that comes. */
@@ -117,7 +91,13 @@ static struct gs_msg turn_msg(enum gs_msg_type type, struct attachment *attachme
     msg.room.quantum_ns = action->quantum_ns;
     msg.room.steps = action->steps;
   }
-  add_pass(&msg, attachment);
+  bool leaves = action->room_bytes < attachment->job.resident_bytes;
+  const struct attachment *comer = leaves ? comer_for(attachment) : NULL;
+  attachment->passes_to = comer ? comer->pass.name : 0;
+  if (comer) {
+    msg.room.pass = comer->pass;
+    msg.room.pass_pid = comer->peer->own_pid;
+  }
   return msg;
 }
 
@@ -126,57 +106,89 @@ static void note(const struct attachment *attachment, const char *format) {
   log_for(attachment->peer->uid, LOG_LEVEL_WARN, format, label_job(attachment->peer).text);
 }
 
-/* Of a job that waited for its first memory. */
-static enum gs_refusal why_refused(const struct sched_job *job) {
-  return sched_job_why_refused(job, job->entry.total_bytes, job->entry.pinned_bytes);
+static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
+  events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
 }
 
-static void tell(const struct sched_action *action) {
+/* The client is told, and what happens is written down. */
+static void carry_out(const struct sched_action *action, uint64_t now_ns) {
   struct attachment *attachment = attachment_of(action->job);
   struct gs_msg msg;
   switch (action->type) {
   case SCHED_TELL_ATTACHED:
     msg = orders_attached(GS_ATTACHED, attachment);
+    write_kind(attachment, GS_EVENT_ATTACHED, action->job->active, now_ns);
     break;
   case SCHED_TELL_CAPACITY:
     msg = orders_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
-    msg = sched_order(attachment);
+    msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
+    events_on_turns(action->job->gpu, now_ns);
     break;
   case SCHED_TELL_LOCK_OK:
     msg = turn_msg(GS_LOCK_OK, attachment, action);
     tell_leaving(attachment);
+    events_expect_moves(attachment, now_ns);
+    events_on_job(attachment,
+                  &(struct job_event){.kind = GS_EVENT_GRANTED,
+                                      .detail = action->took_over,
+                                      .epoch = action->epoch,
+                                      .bytes = sched_job_lacking_bytes(action->job),
+                                      .ns = action->quantum_ns},
+                  now_ns);
     break;
   case SCHED_TELL_LOCK_WANTED:
-    msg = wanted_msg(attachment, action);
+    msg = wire_msg(GS_LOCK_WANTED, attachment->index);
+    msg.epoch = action->epoch;
+    msg.wanted.left_ns = action->wanted ? GS_LEFT_UNKNOWN : GS_LEFT_NOBODY;
     break;
   case SCHED_TELL_DROP_LOCK:
     msg = turn_msg(GS_DROP_LOCK, attachment, action);
+    events_on_job(
+        attachment,
+        &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
+        now_ns);
     break;
   case SCHED_TELL_ROOM:
     msg = turn_msg(GS_ROOM, attachment, action);
     msg.epoch = 0;
+    events_expect_moves(attachment, now_ns);
     break;
   case SCHED_TELL_MEMORY:
     msg = wire_msg(GS_MEM_REPLY, attachment->index);
-    msg.status = action->granted_bytes ? 0 : -ENOMEM;
     msg.mem_reply.granted_bytes = action->granted_bytes;
-    msg.mem_reply.why = action->granted_bytes ? 0 : why_refused(action->job);
+    if (action->granted_bytes) {
+      events_on_memory(attachment, now_ns);
+      break;
+    }
+    msg.status = -ENOMEM; /* of a job that waited for its first memory */
+    msg.mem_reply.why =
+        sched_job_why_refused(action->job, action->job->entry.total_bytes, action->job->entry.pinned_bytes);
+    events_on_job(attachment,
+                  &(struct job_event){.kind = GS_EVENT_REFUSED,
+                                      .bytes = action->job->entry.total_bytes,
+                                      .detail = (uint16_t)msg.mem_reply.why},
+                  now_ns);
     break;
   case SCHED_NOTE_BYPASSED:
     note(attachment, "%s has not answered DROP_LOCK within the grace: others go on without it");
+    write_kind(attachment, GS_EVENT_SILENT, false, now_ns);
     return;
   case SCHED_NOTE_OVERDUE:
     note(attachment,
          "%s has not answered DROP_LOCK within the grace: others wait, because its memory is not managed");
+    write_kind(attachment, GS_EVENT_SILENT, true, now_ns);
+    evict_watch(attachment, now_ns);
     return;
   case SCHED_NOTE_STAYS:
     note(attachment, "%s does not leave the card's memory: others are asked instead");
+    write_kind(attachment, GS_EVENT_STAYS, false, now_ns);
     return;
   case SCHED_NOTE_TOO_BIG:
     note(attachment,
          "%s uses more memory than the GPU has for it: it waits until there is more, others go on");
+    write_kind(attachment, GS_EVENT_TOO_BIG, false, now_ns);
     return;
   default:
     return;
@@ -184,85 +196,10 @@ static void tell(const struct sched_action *action) {
   peer_send(attachment->peer, &msg);
 }
 
-/* ---- and events ---- */
-
-static void write_grant(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  events_expect_moves(attachment, now_ns);
-  events_on_job(attachment,
-                &(struct job_event){.kind = GS_EVENT_GRANTED,
-                                    .detail = action->took_over,
-                                    .epoch = action->epoch,
-                                    .bytes = sched_job_lacking_bytes(action->job),
-                                    .ns = action->quantum_ns},
-                now_ns);
-}
-
-static void write_drop(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  events_on_job(
-      attachment,
-      &(struct job_event){.kind = GS_EVENT_DROP, .epoch = action->epoch, .bytes = action->room_bytes},
-      now_ns);
-}
-
-static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
-  events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
-}
-
-static void write_memory(struct attachment *attachment, const struct sched_action *action, uint64_t now_ns) {
-  if (action->granted_bytes)
-    events_on_memory(attachment, now_ns);
-  else
-    events_on_job(attachment,
-                  &(struct job_event){.kind = GS_EVENT_REFUSED,
-                                      .bytes = action->job->entry.total_bytes,
-                                      .detail = (uint16_t)why_refused(action->job)},
-                  now_ns);
-}
-
-static void write_down(const struct sched_action *action, uint64_t now_ns) {
-  struct attachment *attachment = attachment_of(action->job);
-  switch (action->type) {
-  case SCHED_TELL_ATTACHED:
-    write_kind(attachment, GS_EVENT_ATTACHED, action->job->active, now_ns);
-    break;
-  case SCHED_TELL_SCHED:
-    events_on_turns(action->job->gpu, now_ns);
-    break;
-  case SCHED_TELL_LOCK_OK:
-    write_grant(attachment, action, now_ns);
-    break;
-  case SCHED_TELL_DROP_LOCK:
-    write_drop(attachment, action, now_ns);
-    break;
-  case SCHED_TELL_ROOM:
-    events_expect_moves(attachment, now_ns);
-    break;
-  case SCHED_TELL_MEMORY:
-    write_memory(attachment, action, now_ns);
-    break;
-  case SCHED_NOTE_BYPASSED:
-  case SCHED_NOTE_OVERDUE:
-    write_kind(attachment, GS_EVENT_SILENT, action->type == SCHED_NOTE_OVERDUE, now_ns);
-    if (action->type == SCHED_NOTE_OVERDUE)
-      evict_watch(attachment, now_ns);
-    break;
-  case SCHED_NOTE_STAYS:
-    write_kind(attachment, GS_EVENT_STAYS, false, now_ns);
-    break;
-  case SCHED_NOTE_TOO_BIG:
-    write_kind(attachment, GS_EVENT_TOO_BIG, false, now_ns);
-    break;
-  default:
-    break;
-  }
-}
-
 static void tell_job(struct sched_job *job, uint64_t now_ns) {
   struct sched_action action;
-  while (change_next_of(job, &action)) {
-    tell(&action);
-    write_down(&action, now_ns);
-  }
+  while (change_next_of(job, &action))
+    carry_out(&action, now_ns);
   rates_on_state(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates, now_ns);
 }
 

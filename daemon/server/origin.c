@@ -26,8 +26,6 @@ static bool ends(const char *text, const char *with) {
   return size >= end && strcmp(text + size - end, with) == 0;
 }
 
-static size_t count_hex(const char *text) { return strspn(text, "0123456789abcdef"); }
-
 /* Nothing without a name. */
 static void become(const struct walk *walk, enum gs_origin kind, const char *name) {
   if (!*name)
@@ -41,16 +39,8 @@ static void become(const struct walk *walk, enum gs_origin kind, const char *nam
 /* "ID", "ID.scope", "PREFIX-ID.scope": where ID begins; NULL: there is none. */
 static const char *find_id(const char *part) {
   const char *dash = strrchr(part, '-'), *id = dash ? dash + 1 : part;
-  size_t size = count_hex(id);
+  size_t size = strspn(id, "0123456789abcdef");
   return size == ID_SIZE && (id[size] == '\0' || strcmp(id + size, ".scope") == 0) ? id : NULL;
-}
-
-/* By what is in front of the id, or is the part before. */
-static enum gs_origin container_kind(const struct walk *walk, const char *id) {
-  const char *said = id == walk->part ? walk->before : walk->part;
-  if (begins(said, "docker"))
-    return GS_ORIGIN_DOCKER;
-  return begins(said, "libpod") ? GS_ORIGIN_PODMAN : GS_ORIGIN_CONTAINER;
 }
 
 static bool take_container(struct walk *walk) {
@@ -59,8 +49,14 @@ static bool take_container(struct walk *walk) {
   if (!id)
     return false;
   snprintf(name, sizeof name, "%.*s", CONTAINER_DIGITS, id);
+  /* What is in front of the id, or the part before. */
+  const char *said = id == walk->part ? walk->before : walk->part;
   if (!walk->pod)
-    become(walk, container_kind(walk, id), name);
+    become(walk,
+           begins(said, "docker")   ? GS_ORIGIN_DOCKER
+           : begins(said, "libpod") ? GS_ORIGIN_PODMAN
+                                    : GS_ORIGIN_CONTAINER,
+           name);
   strcpy(walk->origin->container, name);
   walk->pod = false; /* what is further down is in this one */
   return true;
@@ -164,12 +160,6 @@ static void take_unit(struct walk *walk) {
 
 /* ---- a path ---- */
 
-static void take_part(struct walk *walk) {
-  if (!take_container(walk) && !take_pod(walk) && !take_slurm(walk) && !take_apptainer(walk) &&
-      !take_lxc(walk))
-    take_unit(walk);
-}
-
 /* containerd writes SLICE:cri-containerd:ID where it is told systemd's names and uses none of systemd. */
 static char *split_part(char *part) {
   char *colon = strstr(part, ".slice:");
@@ -189,7 +179,9 @@ static struct origin parse_path(char *path) {
     char *more = split_part(part);
     for (; part; part = more, more = NULL) {
       walk.part = part;
-      take_part(&walk);
+      if (!take_container(&walk) && !take_pod(&walk) && !take_slurm(&walk) && !take_apptainer(&walk) &&
+          !take_lxc(&walk))
+        take_unit(&walk);
       walk.before = part;
     }
   }

@@ -151,7 +151,7 @@ void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]);
 /* Its process is stopped: by SIGSTOP, Ctrl-Z or a debugger. False where the daemon can't see it. */
 bool peer_is_stopped(const struct peer *peer);
 
-/* May it change settings? (permission.h) */
+/* May it change settings? (process.h) */
 bool peer_may_change(const struct peer *peer);
 
 /* May it attach so? If it is looked at, daemon_on_presence will tell, and nothing is received until then. */

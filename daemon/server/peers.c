@@ -1,5 +1,5 @@
 /* peers.c - connections: receive fairly, send without blocking, close who breaks a limit. */
-#include "server/peers.h"
+#include "server/server.h"
 
 #include <errno.h>
 #include <linux/sockios.h>
@@ -13,12 +13,8 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/label.h"
 #include "server/log_for.h"
-#include "server/permission.h"
-#include "server/pictures.h"
 #include "server/process.h"
-#include "server/readers.h"
 #include "shared/printable.h"
 
 #define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */
@@ -89,32 +85,7 @@ void peers_set_due(struct peer *peer, uint64_t now_ns) {
   list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
 }
 
-/* Without a word in its user's turn: many may come at once. */
-static void refuse(const struct user *user, int fd) {
-  struct gs_msg msg = wire_msg(GS_REJECTED, GS_GPU_ALL);
-  msg.status = -EUSERS;
-  msg.registered.reason = GS_REJECT_LIMIT;
-  msg.registered.value = user_share(user, USER_CONNECTIONS);
-  wire_send(fd, &msg);
-  close(fd);
-  log_for(user->uid, LOG_LEVEL_WARN, "uid %u has as many connections as it may, or as much memory: refused",
-          user->uid);
-}
-
-/* The account that the connection is charged to; NULL: none has room. */
-static struct user *charge(struct server *server, struct user *user, const struct ucred *credentials) {
-  struct user *reserve = &server->users.reserve;
-  if (user_charge_all(user, &connection_cost) == 0)
-    return user;
-  bool administers = credentials->uid == 0 || credentials->uid == geteuid();
-  if (administers && permission_is_near(credentials->pid) && user_charge_all(reserve, &connection_cost) == 0)
-    return reserve;
-  return NULL;
-}
-
 /* Of a peer, epoll tells about its socket, and, as told by the lowest bit, about its process. */
-static void *process_of(struct peer *peer) { return (char *)peer + 1; }
-
 static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
 
 /* It is not needed any more: what has been sent is read. */
@@ -139,7 +110,7 @@ static void end_with_process(struct peer *peer) {
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
 static void watch_process(struct peer *peer) {
-  struct epoll_event event = {.events = EPOLLIN, .data.ptr = process_of(peer)};
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = (char *)peer + 1};
   peer->pidfd = process_open(peer->fd, peer->pid);
   if (peer->pidfd == -ESRCH)
     end_with_process(peer);
@@ -147,15 +118,6 @@ static void watch_process(struct peer *peer) {
     log_for(peer->uid, LOG_LEVEL_DEBUG, "no descriptor of pid %d: %s", peer->pid, strerror(-peer->pidfd));
   else if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->pidfd, &event) < 0)
     log_for(peer->uid, LOG_LEVEL_WARN, "the end of pid %d can't be watched: %s", peer->pid, strerror(errno));
-}
-
-/* Caller must: have tried to open its process. As long as that has not ended, its number is nobody else's:
- * what has been looked at is this process. A kernel without descriptors of processes tells no more than the
- * number. */
-static bool is_near(const struct peer *peer) {
-  if (peer->pidfd < 0 && peer->pidfd != -ENOSYS)
-    return false;
-  return permission_is_near(peer->pid) && !process_has_ended(peer->pidfd);
 }
 
 /* It has closed without a word. */
@@ -175,8 +137,21 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
     rota_spend(&user->rota, clock_now_ns() - now_ns);
     return;
   }
-  if (user && !(charged = charge(server, user, &credentials))) {
-    refuse(user, fd);
+  struct user *reserve = &server->users.reserve;
+  if (user && user_charge_all(user, &connection_cost) == 0)
+    charged = user;
+  else if (user && (credentials.uid == 0 || credentials.uid == geteuid()) &&
+           permission_is_near(credentials.pid) && user_charge_all(reserve, &connection_cost) == 0)
+    charged = reserve;
+  if (user && !charged) { /* refused, without a word in its user's turn: many may come at once */
+    struct gs_msg msg = wire_msg(GS_REJECTED, GS_GPU_ALL);
+    msg.status = -EUSERS;
+    msg.registered.reason = GS_REJECT_LIMIT;
+    msg.registered.value = user_share(user, USER_CONNECTIONS);
+    wire_send(fd, &msg);
+    close(fd);
+    log_for(user->uid, LOG_LEVEL_WARN, "uid %u has as many connections as it may, or as much memory: refused",
+            user->uid);
     rota_spend(&user->rota, clock_now_ns() - now_ns);
     return;
   }
@@ -214,7 +189,10 @@ static const char *admit(struct peer *peer) {
   if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_ADD, peer->fd, &event) < 0)
     return "epoll has no room";
   watch_process(peer);
-  peer->near = is_near(peer);
+  /* As long as its process has not ended, its number is nobody else's: what has been looked at is this
+   * process. A kernel without descriptors of processes tells no more than the number. */
+  peer->near = (peer->pidfd >= 0 || peer->pidfd == -ENOSYS) && permission_is_near(peer->pid) &&
+               !process_has_ended(peer->pidfd);
   return NULL;
 }
 
@@ -268,15 +246,6 @@ void peers_hang_up(struct peer *peer) {
   set_closed(peer);
 }
 
-/* What it has sent and nobody reads would make the kernel drop what it has not read yet. So no more can come,
- * and what is there goes. */
-static void discard_input(struct peer *peer) {
-  char byte;
-  shutdown(peer->fd, SHUT_RD);
-  while (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) > 0)
-    ;
-}
-
 /* A child that has just been forked may still have it: closing alone would leave it in the epoll set. */
 static void close_watched(const struct server *server, int fd) {
   epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
@@ -291,7 +260,12 @@ static void bury(struct peer *peer, uint64_t now_ns) {
     return;
   }
   list_remove(&peer->link);
-  discard_input(peer);
+  /* What it has sent and nobody reads would make the kernel drop what it has not read yet. So no more can
+   * come, and what is there goes. */
+  char byte;
+  shutdown(peer->fd, SHUT_RD);
+  while (recv(peer->fd, &byte, sizeof byte, MSG_DONTWAIT) > 0)
+    ;
   close_watched(server, peer->fd);
   if (peer->pidfd >= 0)
     close_watched(server, peer->pidfd);
@@ -310,22 +284,6 @@ void peers_close_all(struct server *server) {
 }
 
 /* ---- sending ---- */
-
-/* Or it has closed with messages of ours unread, which is told only once. */
-static bool has_said_more(const struct peer *peer) {
-  char byte;
-  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
-  return n > 0 || (n < 0 && errno == ECONNRESET);
-}
-
-/* What one that is gone has sent before is still to be read: its end is found behind that. */
-static void note_sent(struct peer *peer, int err) {
-  bool gone = err == -EPIPE || err == -ECONNRESET;
-  if (err == -EAGAIN)
-    peer_close(peer, "it does not read its messages");
-  else if (err < 0 && !(gone && has_said_more(peer)))
-    peers_hang_up(peer);
-}
 
 bool peer_is_behind(const struct peer *peer) {
   int queued = 0;
@@ -361,10 +319,22 @@ int peer_narrow(struct peer *peer) {
   return 0;
 }
 
+/* What one that is gone has sent before is still to be read: its end is found behind that. Or it has closed
+ * with messages of ours unread, which is told only once. */
+static bool has_said_more(const struct peer *peer) {
+  char byte;
+  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+  return n > 0 || (n < 0 && errno == ECONNRESET);
+}
+
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
   if (peer->closed)
     return;
-  note_sent(peer, wire_send(peer->fd, msg));
+  int err = wire_send(peer->fd, msg);
+  if (err == -EAGAIN)
+    peer_close(peer, "it does not read its messages");
+  else if (err < 0 && !((err == -EPIPE || err == -ECONNRESET) && has_said_more(peer)))
+    peers_hang_up(peer);
   if (!peer->closed)
     note_unread(peer);
 }
@@ -412,25 +382,6 @@ static bool receive(struct peer *peer) {
   return !is_busy(peer);
 }
 
-/* Of one that is sent many messages. */
-static void send_many(struct peer *peer, uint32_t events) {
-  if (events & (EPOLLHUP | EPOLLERR))
-    peers_hang_up(peer);
-  else if (peer->out)
-    pictures_send(peer);
-  else if (peer->reading.record && events & EPOLLIN)
-    peer_close(peer, "a message from one that follows events");
-  else if (peer->reading.record)
-    readers_on_writable(peer);
-}
-
-/* The user has more to do than its share of the time allows: its connections are no more served as they come.
- */
-static bool is_behind(const struct user *user, uint64_t now_ns) {
-  struct list *first = list_first(&user->rota.ready);
-  return first && now_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
-}
-
 void peers_on_event(void *watched, uint32_t events) {
   struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
   if (peer->closed)
@@ -443,8 +394,13 @@ void peers_on_event(void *watched, uint32_t events) {
   bool ends = events & (EPOLLHUP | EPOLLERR);
   if (ends && set_leaving(peer))
     return;
-  if (ends && is_behind(peer->user, peer->server->turn_ns))
-    set_ready_first(peer); /* what it has had is free then */
+  struct list *first = list_first(&peer->user->rota.ready);
+  bool behind =
+      first && peer->server->turn_ns - list_entry(first, struct peer, ready_link)->ready_ns > BEHIND_NS;
+  /* The user has more to do than its share of the time allows: its connections are no more served as they
+   * come. What this one has had is free once it is served. */
+  if (ends && behind)
+    set_ready_first(peer);
   else
     peers_set_ready(peer);
 }
@@ -478,10 +434,16 @@ static void serve(struct peer *peer, uint64_t until_ns) {
     bury(peer, clock_now_ns());
   else if (wrong)
     peer_close(peer, wrong);
-  else if (is_busy(peer))
-    send_many(peer, events);
-  else
+  else if (!is_busy(peer))
     receive_many(peer, until_ns);
+  else if (events & (EPOLLHUP | EPOLLERR)) /* it is sent many messages */
+    peers_hang_up(peer);
+  else if (peer->out)
+    pictures_send(peer);
+  else if (peer->reading.record && events & EPOLLIN)
+    peer_close(peer, "a message from one that follows events");
+  else if (peer->reading.record)
+    readers_on_writable(peer);
 }
 
 /* What is first of the user's. Returns what the clock shows then. */

@@ -1,5 +1,5 @@
-/* pictures.c - see pictures.h. */
-#include "server/pictures.h"
+/* pictures.c - who is sent the daemon's state. */
+#include "server/server.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/peers.h"
 
 /* The loop's time that pictures may take: one part of so many. */
 #define COST_DIVISOR 5
@@ -52,14 +51,6 @@ uint64_t pictures_deadline_ns(const struct server *server) {
   return list_empty(&server->asking) ? UINT64_MAX : server->picture_next_ns;
 }
 
-static void move_all(struct list *from, struct list *to) {
-  while (!list_empty(from)) {
-    struct list *node = list_first(from);
-    list_remove(node);
-    list_append(to, node);
-  }
-}
-
 /* Each begins to read in its user's turn. */
 static void hand_out(struct server *server, struct picture *picture) {
   while (!list_empty(&server->answering)) {
@@ -76,7 +67,27 @@ static void hand_out(struct server *server, struct picture *picture) {
   }
 }
 
-static void finish(struct server *server, uint64_t now_ns) {
+void pictures_run(struct server *server, uint64_t until_ns) {
+  uint64_t begin_ns = clock_now_ns();
+  if (list_empty(&server->answering)) { /* or those who have asked for it are gone */
+    if (list_empty(&server->asking) || begin_ns < server->picture_next_ns)
+      return;
+    for (struct list *node; (node = list_first(&server->asking));) {
+      list_remove(node);
+      list_append(&server->answering, node);
+    }
+    status_begin(server->daemon, begin_ns);
+    server->picture_cost_ns = 0;
+  }
+  struct list *first = list_first(&server->answering);
+  struct user *user = first ? peer_of(first)->user : NULL; /* who has asked first pays */
+  bool done = status_go_on(server->daemon, begin_ns, until_ns);
+  uint64_t now_ns = clock_now_ns();
+  server->picture_cost_ns += now_ns - begin_ns;
+  if (user)
+    rota_spend(&user->rota, now_ns - begin_ns);
+  if (!done)
+    return;
   size_t count;
   struct gs_msg *msgs = status_take(server->daemon, &count);
   struct picture *picture = list_empty(&server->answering) ? NULL : malloc(sizeof *picture);
@@ -89,26 +100,6 @@ static void finish(struct server *server, uint64_t now_ns) {
     hand_out(server, NULL);
   }
   server->picture_next_ns = now_ns + (COST_DIVISOR - 1) * server->picture_cost_ns;
-}
-
-void pictures_run(struct server *server, uint64_t until_ns) {
-  uint64_t begin_ns = clock_now_ns();
-  if (list_empty(&server->answering)) { /* or those who have asked for it are gone */
-    if (list_empty(&server->asking) || begin_ns < server->picture_next_ns)
-      return;
-    move_all(&server->asking, &server->answering);
-    status_begin(server->daemon, begin_ns);
-    server->picture_cost_ns = 0;
-  }
-  struct list *first = list_first(&server->answering);
-  struct user *user = first ? peer_of(first)->user : NULL; /* who has asked first pays */
-  bool done = status_go_on(server->daemon, begin_ns, until_ns);
-  uint64_t now_ns = clock_now_ns();
-  server->picture_cost_ns += now_ns - begin_ns;
-  if (user)
-    rota_spend(&user->rota, now_ns - begin_ns);
-  if (done)
-    finish(server, now_ns);
 }
 
 /* ---- reading ---- */

@@ -12,8 +12,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/text_file.h"
-#include "server/peers.h"
 #include "server/process.h"
+#include "server/server.h"
 
 #define LOOK_NS NS_PER_S  /* for an answer, once it is looked */
 #define START_NS NS_PER_S /* between starts of a lookout */
@@ -30,30 +30,18 @@ static struct peer *peer_of(struct look *look) {
 
 /* ---- what the host has ---- */
 
-/* A text of the kernel's; below another root for tests. "": there is none. */
-static void read_text(const char *path, char *text, size_t size) {
-  const char *root = secure_getenv("GPUSHARE_HOST_ROOT");
-  char whole[512];
-  snprintf(whole, sizeof whole, "%s%s", root ? root : "", path);
-  text_file_read(AT_FDCWD, whole, text, size);
-}
-
 /* "195 nvidia", or with older drivers "195 nvidia-frontend". Not its other devices. */
 static uint32_t read_major(void) {
-  char text[8192], name[32];
+  const char *root = secure_getenv("GPUSHARE_HOST_ROOT"); /* for tests */
+  char path[512], text[8192], name[32];
   unsigned major;
-  read_text("/proc/devices", text, sizeof text);
+  snprintf(path, sizeof path, "%s/proc/devices", root ? root : "");
+  text_file_read(AT_FDCWD, path, text, sizeof text);
   for (char *rest, *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
     if (sscanf(line, "%u %31s", &major, name) == 2 &&
         (strcmp(name, "nvidia") == 0 || strcmp(name, "nvidia-frontend") == 0))
       return major;
   return 0;
-}
-
-/* Of the GPU's device file, as the host tells; negative: it is not known. */
-static int minor_of(const struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE]) {
-  const struct card *card = cards_find(&daemon->cards, uuid);
-  return card && card->minor != CARD_MINOR_UNKNOWN ? (int)card->minor : -1;
 }
 
 /* ---- the lookout ---- */
@@ -140,19 +128,15 @@ static bool ask(struct presence *presence, struct look *look, uint64_t now_ns) {
   return true;
 }
 
-/* The lookout has a question about one of its processes, though that may have left since. */
-static bool is_looked_for(const struct presence *presence, const struct user *user) {
-  for (uint64_t id = presence->answered + 1; id <= presence->questions; id++)
-    if (presence->asked_uids[id % LOOKS_ASKED] == user->uid)
-      return true;
-  return false;
-}
-
-/* The user whose turn it is, and who has no other look. */
+/* The user whose turn it is, and who has no other look. The lookout may have a question about a process of
+ * the user's that has left since. */
 static struct user *next_user(const struct presence *presence) {
   list_each(node, &presence->users) {
     struct user *user = list_entry(node, struct user, looks_link);
-    if (!is_looked_for(presence, user))
+    bool looked_for = false;
+    for (uint64_t id = presence->answered + 1; id <= presence->questions; id++)
+      looked_for |= presence->asked_uids[id % LOOKS_ASKED] == user->uid;
+    if (!looked_for)
       return user;
   }
   return NULL;
@@ -219,18 +203,6 @@ static enum presence_verdict without_knowing(const struct presence *presence) {
   return presence->require == GS_REQUIRE_YES ? PRESENCE_REFUSED : PRESENCE_ADMITTED;
 }
 
-static void on_answer(struct server *server, struct peer *peer, int found, uint64_t now_ns) {
-  enum presence_verdict verdict = found == 1 ? PRESENCE_ADMITTED : PRESENCE_REFUSED;
-  if (found == -EACCES || found == -EPERM) {
-    complain(server, peer, &server->presence.blind,
-             "the daemon lacks CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH");
-    verdict = without_knowing(&server->presence);
-  }
-  if (found == 1 && process_has_ended(peer->pidfd)) /* its number may have been another's */
-    verdict = PRESENCE_REFUSED;
-  settle(peer, verdict, now_ns);
-}
-
 static struct look *find_asked(const struct presence *presence, uint64_t id) {
   list_each(node, &presence->asked) {
     if (look_of(node)->id == id)
@@ -239,23 +211,18 @@ static struct look *find_asked(const struct presence *presence, uint64_t id) {
   return NULL;
 }
 
-/* Only a daemon that is root has what another one needs. */
-static void note_loss(struct server *server) {
-  struct presence *presence = &server->presence;
-  if (geteuid() == 0 || presence->lost || !presence->able)
-    return;
-  presence->lost = true;
-  if (server->daemon->presence == GS_PRESENCE_ON)
-    server->daemon->presence = GS_PRESENCE_BLIND;
-  log_warn(
-      "the process that looks who has a GPU's device open has ended, and the daemon can't give another one "
-      "its capabilities: restart the daemon");
-}
-
 /* It is started again when it is needed, at once if that is now. */
 static void on_loss(struct server *server, uint64_t now_ns) {
   struct presence *presence = &server->presence;
-  note_loss(server);
+  /* Only a daemon that is root has what another one needs. */
+  if (geteuid() != 0 && !presence->lost && presence->able) {
+    presence->lost = true;
+    if (server->daemon->presence == GS_PRESENCE_ON)
+      server->daemon->presence = GS_PRESENCE_BLIND;
+    log_warn(
+        "the process that looks who has a GPU's device open has ended, and the daemon can't give another one "
+        "its capabilities: restart the daemon");
+  }
   lookout_end(&presence->lookout);
   ask_anew(presence);
   presence->start_ns = now_ns;
@@ -278,8 +245,17 @@ void presence_on_event(struct server *server) {
     if (answer.id > presence->answered)
       presence->answered = answer.id;
     presence->busy_ns = now_ns;
-    if (look) /* else it was forgotten */
-      on_answer(server, peer_of(look), answer.found, now_ns);
+    if (!look) /* it was forgotten */
+      continue;
+    struct peer *peer = peer_of(look);
+    enum presence_verdict verdict = answer.found == 1 ? PRESENCE_ADMITTED : PRESENCE_REFUSED;
+    if (answer.found == -EACCES || answer.found == -EPERM) {
+      complain(server, peer, &presence->blind, "the daemon lacks CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH");
+      verdict = without_knowing(presence);
+    }
+    if (answer.found == 1 && process_has_ended(peer->pidfd)) /* its number may have been another's */
+      verdict = PRESENCE_REFUSED;
+    settle(peer, verdict, now_ns);
   }
   if (err == -EAGAIN)
     ask_more(server, now_ns);
@@ -307,9 +283,8 @@ uint64_t presence_deadline_ns(const struct server *server) {
 }
 
 static void give_up(struct server *server, struct look *look, uint64_t now_ns) {
-  struct peer *peer = peer_of(look);
-  complain(server, peer, &server->presence.slow, "the look takes too long");
-  settle(peer, without_knowing(&server->presence), now_ns);
+  complain(server, peer_of(look), &server->presence.slow, "the look takes too long");
+  settle(peer_of(look), without_knowing(&server->presence), now_ns);
 }
 
 void presence_on_time(struct server *server, uint64_t now_ns) {
@@ -336,10 +311,10 @@ enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg
     return PRESENCE_ADMITTED;
   const struct daemon *daemon = server->daemon;
   const uint8_t *uuid = attach->attach.uuid;
-  int minor = minor_of(daemon, uuid);
-  if (minor < 0 && cards_are_all(&daemon->cards) && !cards_find(&daemon->cards, uuid))
+  const struct card *card = cards_find(&daemon->cards, uuid);
+  if (!card && cards_are_all(&daemon->cards))
     return PRESENCE_ADMITTED; /* for gpus.c to refuse it, or to ask the host again */
-  if (minor < 0 || presence->major == 0)
+  if (!card || card->minor > INT32_MAX || presence->major == 0) /* CARD_MINOR_UNKNOWN is more */
     return without_knowing(presence);
   uint64_t start_ticks = peer->pidfd >= 0 ? 0 : process_start_ticks(peer->pid);
   if (peer->pid <= 0 || (peer->pidfd < 0 && start_ticks == 0)) {
@@ -354,7 +329,7 @@ enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg
   *kept = *attach;
   uint64_t now_ns = clock_now_ns();
   peer->look = (struct look){
-      .attach = kept, .until_ns = now_ns + PATIENCE_NS, .start_ticks = start_ticks, .minor = (uint32_t)minor};
+      .attach = kept, .until_ns = now_ns + PATIENCE_NS, .start_ticks = start_ticks, .minor = card->minor};
   list_append(&presence->due, &peer->look.due_link);
   wait_for_turn(presence, &peer->look);
   peers_set_events(peer, 0);

@@ -35,12 +35,6 @@ static uint32_t weighted_us(uint64_t us, const struct sched_job *sched) {
   return (uint32_t)(us < 1 ? 1 : us < SLICE_MOST_US ? us : SLICE_MOST_US);
 }
 
-/* Where turns are taken, too: several jobs may hold at a time. */
-static uint32_t weight_slice_us(const struct sched_job *sched) {
-  uint32_t us = weighted_us(SLICE_US, sched);
-  return us == SLICE_US ? 0 : us;
-}
-
 static uint32_t share_ppm(const struct rates *rates, const struct rates_job *job) {
   if (job->set_percent)
     return job->set_percent * PPM_PER_PERCENT;
@@ -53,18 +47,16 @@ static bool is_limited(const struct rates_job *job) {
   return job->class == GS_CLASS_OPPORTUNISTIC && !job->set_percent;
 }
 
-static enum gs_watch watch_of(const struct rates_job *job) {
-  return job->class == GS_CLASS_PRODUCTION ? GS_WATCH_PROGRESS
-         : is_limited(job)                 ? GS_WATCH_WORK
-                                           : GS_WATCH_NOT;
-}
-
 static struct rates_share share_of(const struct rates *rates, const struct rates_job *job) {
-  bool both = both_are_there(rates);
-  struct rates_share share = {.share_ppm = share_ppm(rates, job),
-                              .watch = both ? watch_of(job) : GS_WATCH_NOT};
-  share.slice_us = !both ? weight_slice_us(job->sched)
-                   : job->class == GS_CLASS_OPPORTUNISTIC
+  struct rates_share share = {.share_ppm = share_ppm(rates, job), .watch = GS_WATCH_NOT};
+  if (!both_are_there(rates)) { /* where turns are taken, too: several jobs may hold at a time */
+    uint32_t us = weighted_us(SLICE_US, job->sched);
+    share.slice_us = us == SLICE_US ? 0 : us;
+    return share;
+  }
+  if (job->class == GS_CLASS_PRODUCTION || is_limited(job))
+    share.watch = job->class == GS_CLASS_PRODUCTION ? GS_WATCH_PROGRESS : GS_WATCH_WORK;
+  share.slice_us = job->class == GS_CLASS_OPPORTUNISTIC
                        ? rate_slice_us(&rates->gpu)
                        : weighted_us(rate_long_slice_us(&rates->gpu), job->sched);
   return share;
@@ -171,25 +163,6 @@ static bool is_unsliced(const struct rates_job *job) {
   return job->class != GS_CLASS_STANDARD && !job->sliced;
 }
 
-static void leave_class(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  rates->unsliced_count -= is_unsliced(job);
-  if (job->class == GS_CLASS_PRODUCTION)
-    rate_job_remove(&rates->gpu, &job->job, now_ns);
-  list_remove(&job->guest_link);
-  rates->opportunistic_count -= job->class == GS_CLASS_OPPORTUNISTIC;
-}
-
-static void enter_class(struct rates *rates, struct rates_job *job, uint64_t now_ns) {
-  job->part_ppm = 0;
-  rates->unsliced_count += is_unsliced(job);
-  rate_set_bounded(&rates->gpu, rates->unsliced_count == 0);
-  if (job->class == GS_CLASS_PRODUCTION)
-    rate_job_add(&rates->gpu, &job->job, holds(job), now_ns);
-  else if (is_limited(job))
-    list_append(&rates->guests, &job->guest_link);
-  rates->opportunistic_count += job->class == GS_CLASS_OPPORTUNISTIC;
-}
-
 void rates_enter(struct rates *rates, struct rates_job *job, const struct sched_job *sched) {
   *job = (struct rates_job){.sched = sched, .class = GS_CLASS_STANDARD, .told = RATES_SHARE_NONE};
   list_init(&job->guest_link);
@@ -201,10 +174,21 @@ void rates_enter(struct rates *rates, struct rates_job *job, const struct sched_
 static void set_class(struct rates *rates, struct rates_job *job, enum gs_class class, uint32_t percent,
                       uint64_t now_ns) {
   bool both = both_are_there(rates);
-  leave_class(rates, job, now_ns);
+  rates->unsliced_count -= is_unsliced(job);
+  if (job->class == GS_CLASS_PRODUCTION)
+    rate_job_remove(&rates->gpu, &job->job, now_ns);
+  list_remove(&job->guest_link);
+  rates->opportunistic_count -= job->class == GS_CLASS_OPPORTUNISTIC;
   job->class = class;
   job->set_percent = percent;
-  enter_class(rates, job, now_ns);
+  job->part_ppm = 0;
+  rates->unsliced_count += is_unsliced(job);
+  rate_set_bounded(&rates->gpu, rates->unsliced_count == 0);
+  if (class == GS_CLASS_PRODUCTION)
+    rate_job_add(&rates->gpu, &job->job, holds(job), now_ns);
+  else if (is_limited(job))
+    list_append(&rates->guests, &job->guest_link);
+  rates->opportunistic_count += class == GS_CLASS_OPPORTUNISTIC;
   note_work(rates, job, now_ns);
   rate_set_guests(&rates->gpu, rates->opportunistic_count > 0, now_ns);
   rates->production_id = find_production(rates);

@@ -1,5 +1,5 @@
 /* readers.c - peers that read a record. */
-#include "server/readers.h"
+#include "server/server.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,28 +7,13 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/peers.h"
 #include "server/record.h"
 
 #define SENDS_PER_TURN 64 /* to one reader, then others have their turn */
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, reading.link); }
 
-/* A command line may tell more than status does: it is for its owner, and for who may change settings. */
-static bool may_see(const struct peer *peer, const struct gs_msg *event) {
-  return event->event.kind != GS_EVENT_COMMAND || peer->reading.sees_all || event->event.uid == peer->uid;
-}
-
 /* ---- sending: 0, or -errno: -ENODATA, it has had all; -EAGAIN, its socket is full ---- */
-
-static int send_missed(struct peer *peer, uint64_t kept_seq) {
-  struct gs_msg msg = wire_msg(GS_EVENTS_MISSED, GS_GPU_ALL);
-  msg.missed.count = kept_seq - peer->reading.next_seq;
-  int err = wire_send(peer->fd, &msg);
-  if (err == 0)
-    peer->reading.next_seq = kept_seq;
-  return err;
-}
 
 static int send_next(struct peer *peer) {
   struct reading *reading = &peer->reading;
@@ -36,9 +21,19 @@ static int send_next(struct peer *peer) {
   if (!entry || reading->next_seq >= reading->end_seq)
     return -ENODATA;
   uint64_t seq = entry->msg.event.seq < reading->end_seq ? entry->msg.event.seq : reading->end_seq;
-  if (reading->next_seq < seq && entry->displaced_by >= reading->since_seq)
-    return send_missed(peer, seq);
-  int err = seq < reading->end_seq && may_see(peer, &entry->msg) ? wire_send(peer->fd, &entry->msg) : 0;
+  int err = 0;
+  if (reading->next_seq < seq && entry->displaced_by >= reading->since_seq) {
+    struct gs_msg msg = wire_msg(GS_EVENTS_MISSED, GS_GPU_ALL);
+    msg.missed.count = seq - reading->next_seq;
+    if ((err = wire_send(peer->fd, &msg)) == 0)
+      reading->next_seq = seq;
+    return err;
+  }
+  /* A command line may tell more than status does: it is for its owner, and for who may change settings. */
+  const struct gs_msg *event = &entry->msg;
+  bool may_see = event->event.kind != GS_EVENT_COMMAND || reading->sees_all || event->event.uid == peer->uid;
+  if (seq < reading->end_seq && may_see)
+    err = wire_send(peer->fd, event);
   if (err == 0)
     reading->next_seq = seq + 1;
   return err;

@@ -124,10 +124,6 @@ static void take_out(struct record *record, struct position at) {
 
 /* ---- adding ---- */
 
-static uid_t owner_of(const struct gs_msg *event) {
-  return event->event.job ? event->event.uid : UINT32_MAX - event->event.kind;
-}
-
 /* For the last one, which stays: so there is one behind it. */
 static void give_up_one(struct record *record) {
   struct record_entry *entry = list_entry(user_shares_surplus(&record->shares), struct record_entry, owned);
@@ -145,7 +141,8 @@ void record_add(struct record *record, const struct gs_msg *event) {
   if (!record->entries)
     return;
   struct record_entry *entry = &record->entries[record->spare];
-  if (user_shares_add(&record->shares, owner_of(event), &entry->owned) < 0)
+  uid_t owner = event->event.job ? event->event.uid : UINT32_MAX - event->event.kind;
+  if (user_shares_add(&record->shares, owner, &entry->owned) < 0)
     return;
   entry->msg = *event;
   entry->msg.event.seq = record->next_seq++;

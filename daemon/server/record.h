@@ -4,7 +4,7 @@
  * Each is the message that its readers get (GS_EVENT), so a reader is no more than a number: that of the next
  * event that it has not had. Who is too slow misses some, and is told how many; nothing grows for it.
  *
- * A full record gives up the oldest event of the user that has most (user_shares.h): what one user does
+ * A full record gives up the oldest event of the user that has most (shares): what one user does
  * displaces nothing of another one that has less. So numbers may be missing, also in the middle. The daemon's
  * own events (of no job) are those of as many users as there are kinds of them.
  *
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "gpushare/protocol.h"
-#include "server/user_shares.h"
+#include "server/users.h"
 
 struct record_entry {
   struct gs_msg msg;

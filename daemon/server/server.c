@@ -14,9 +14,6 @@
 #include "common/clock.h"
 #include "server/listen.h"
 #include "server/log_for.h"
-#include "server/peers.h"
-#include "server/pictures.h"
-#include "server/readers.h"
 
 #define EVENTS_PER_TURN 512
 /* In one turn of the loop, between two looks at timers. */
@@ -46,16 +43,6 @@ static uint64_t raise_descriptor_limit(void) {
   return limit.rlim_cur < USERS_UNBOUNDED ? limit.rlim_cur : USERS_UNBOUNDED;
 }
 
-static int open_descriptors(struct server *server, const sigset_t *signals) {
-  server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-  server->signal_fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (server->epoll_fd < 0 || server->timer_fd < 0 || server->signal_fd < 0)
-    return -errno;
-  int err = watch(server, server->timer_fd, &server->timer_fd);
-  return err < 0 ? err : watch(server, server->signal_fd, &server->signal_fd);
-}
-
 static void close_descriptor(int *fd) {
   if (*fd >= 0)
     close(*fd);
@@ -81,9 +68,13 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   server->listen_fd = server->passed ? passed_fd : listen_open(path, SOCK_SEQPACKET, &server->identity);
   if (server->listen_fd < 0)
     return server->listen_fd;
-  int err = open_descriptors(server, signals);
-  if (err == 0)
-    err = watch(server, server->listen_fd, &server->listen_fd);
+  server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  server->signal_fd = signalfd(-1, signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  int err = server->epoll_fd < 0 || server->timer_fd < 0 || server->signal_fd < 0 ? -errno : 0;
+  int *const watched[] = {&server->timer_fd, &server->signal_fd, &server->listen_fd};
+  for (size_t i = 0; err == 0 && i < sizeof watched / sizeof *watched; i++)
+    err = watch(server, *watched[i], watched[i]);
   presence_open(server);
   if (err < 0) {
     log_error("can't set up the event loop: %s", strerror(-err));
@@ -140,17 +131,18 @@ static void accept_peers(struct server *server) {
 
 /* ---- time ---- */
 
-static uint64_t min_ns(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
 static uint64_t next_deadline_ns(const struct server *server) {
-  uint64_t next_ns = min_ns(daemon_deadline_ns(server->daemon), peers_deadline_ns(server));
-  next_ns = min_ns(next_ns, server->notify->next_ns);
-  next_ns = min_ns(next_ns, log_for_deadline_ns());
-  next_ns = min_ns(next_ns, pictures_deadline_ns(server));
-  next_ns = min_ns(next_ns, presence_deadline_ns(server));
-  if (server->guest.of)
-    next_ns = min_ns(next_ns, server->guest.deadline_ns(server->guest.of));
-  return server->accept_ns ? min_ns(next_ns, server->accept_ns) : next_ns;
+  const uint64_t all_ns[] = {peers_deadline_ns(server),
+                             server->notify->next_ns,
+                             log_for_deadline_ns(),
+                             pictures_deadline_ns(server),
+                             presence_deadline_ns(server),
+                             server->guest.of ? server->guest.deadline_ns(server->guest.of) : UINT64_MAX,
+                             server->accept_ns ? server->accept_ns : UINT64_MAX};
+  uint64_t next_ns = daemon_deadline_ns(server->daemon);
+  for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
+    next_ns = all_ns[i] < next_ns ? all_ns[i] : next_ns;
+  return next_ns;
 }
 
 /* The timer may be set for earlier than needed, never for later: most changes then cost no call. */
@@ -164,12 +156,6 @@ static void set_timer(struct server *server) {
     when.it_value.tv_nsec = 1; /* zero would switch it off */
   if (timerfd_settime(server->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0)
     server->timer_ns = next_ns;
-}
-
-static void on_timer(struct server *server) {
-  uint64_t expirations;
-  if (read(server->timer_fd, &expirations, sizeof expirations) > 0)
-    server->timer_ns = UINT64_MAX;
 }
 
 static void do_what_is_due(struct server *server, uint64_t now_ns) {
@@ -202,31 +188,26 @@ static void tell_orders(struct server *server) {
 
 /* ---- the loop ---- */
 
-static void read_signals(struct server *server) {
-  struct signalfd_siginfo info;
-  while (read(server->signal_fd, &info, sizeof info) == sizeof info)
-    server->on_signal(server, &info);
-}
-
-/* Unless it was removed in this turn of the loop. */
-static void run_guest(struct server *server) {
-  if (server->guest.of)
-    server->guest.run(server->guest.of, clock_now_ns());
-}
-
 static void handle(struct server *server, const struct epoll_event *event) {
-  if (event->data.ptr == &server->listen_fd)
+  const void *what = event->data.ptr;
+  struct signalfd_siginfo info;
+  uint64_t expirations;
+  if (what == &server->listen_fd) {
     accept_peers(server);
-  else if (event->data.ptr == &server->timer_fd)
-    on_timer(server);
-  else if (event->data.ptr == &server->signal_fd)
-    read_signals(server);
-  else if (event->data.ptr == &server->guest)
-    run_guest(server);
-  else if (event->data.ptr == &server->presence)
+  } else if (what == &server->timer_fd) {
+    if (read(server->timer_fd, &expirations, sizeof expirations) > 0)
+      server->timer_ns = UINT64_MAX;
+  } else if (what == &server->signal_fd) {
+    while (read(server->signal_fd, &info, sizeof info) == sizeof info)
+      server->on_signal(server, &info);
+  } else if (what == &server->guest) {
+    if (server->guest.of) /* else it was removed in this turn of the loop */
+      server->guest.run(server->guest.of, clock_now_ns());
+  } else if (what == &server->presence) {
     presence_on_event(server);
-  else
+  } else {
     peers_on_event(event->data.ptr, event->events);
+  }
 }
 
 /* Each turn of it is short, however much there is to do: what epoll tells is put down for the users whom it

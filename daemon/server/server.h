@@ -67,4 +67,89 @@ int server_run(struct server *server);
 /* End all connections and remove the socket, unless it was passed. */
 void server_close(struct server *server);
 
+/*
+ * ---- peers ----
+ *
+ * The connections of a server: their coming and going, their limits. See peer.h for one of them.
+ */
+
+/* A connection has been accepted. Takes over fd. */
+void peers_add(struct server *server, int fd, uint64_t now_ns);
+
+/* epoll says so, of what it was given to watch: the peer is served in its user's turn, or, if it ends and has
+ * a GPU, before that. It may be closed already. */
+void peers_on_event(void *watched, uint32_t events);
+
+/* Serve peers that end and have a GPU, until then or until there are none: what they have sent is read, and
+ * what they have is given back. Their users have turns for that, in which no user owes what it has cost
+ * otherwise: others wait for the GPU. */
+void peers_serve_leaving(struct server *server, uint64_t until_ns);
+
+/* Serve users in turn, until then or until there is nothing to do. No event can name a peer that was closed
+ * before, as those are taken apart here, and in peers_serve_leaving. */
+void peers_serve(struct server *server, uint64_t until_ns);
+
+/* When the first of those that must do something has run out of time; UINT64_MAX. */
+uint64_t peers_deadline_ns(const struct server *server);
+void peers_on_time(struct server *server, uint64_t now_ns);
+
+void peers_close_all(struct server *server);
+
+/* ---- for readers.c and pictures.c ---- */
+
+/* There is something to do for it. */
+void peers_set_ready(struct peer *peer);
+
+/* It is sent many messages from now on: its socket holds few, and its user is charged for these. 0, or
+ * -EDQUOT. */
+int peer_narrow(struct peer *peer);
+
+/* The other end has hung up: what every program does in the end. */
+void peers_hang_up(struct peer *peer);
+
+/* What it is sent it must take within a bound; or not any more. */
+void peers_set_due(struct peer *peer, uint64_t now_ns);
+void peers_set_patient(struct peer *peer);
+
+/* Hear of these from epoll. */
+void peers_set_events(struct peer *peer, uint32_t events);
+
+/*
+ * ---- readers ----
+ *
+ * Peers that read a record: as fast as they do, and no faster. One that follows stays until it goes; the
+ * record itself is its queue.
+ */
+
+/* The peer's socket takes more. */
+void readers_on_writable(struct peer *peer);
+
+/* Something may have happened: those that have had all get it, in their users' turns. */
+void readers_on_news(struct server *server);
+
+/* The peer reads no more: it is closed. */
+void readers_leave(struct peer *peer);
+
+/*
+ * ---- pictures ----
+ *
+ * Who is sent the daemon's state (GET_STATUS). A picture is made once for all that have asked by then, in
+ * slices, and no more often than its making allows others to be served. None is older than the question that
+ * it answers. Readers share it: each is a place in it. A user is charged for every picture that its
+ * connections still read, and for what their sockets hold.
+ */
+
+/* Go on with the one that is being made, until then; those who have asked for it are given it once it is
+ * done. */
+void pictures_run(struct server *server, uint64_t until_ns);
+
+/* Before then there is nothing to run; 0: at once; UINT64_MAX: nobody asks. */
+uint64_t pictures_deadline_ns(const struct server *server);
+
+/* The peer has been given one, and its socket may take more. */
+void pictures_send(struct peer *peer);
+
+/* The peer reads no more: it is closed. */
+void pictures_leave(struct peer *peer);
+
 #endif

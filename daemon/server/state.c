@@ -49,18 +49,6 @@ struct state {
   bool has_thread;
 };
 
-/* ---- what /proc says ---- */
-
-static bool is_there(const struct kept_process *process) {
-  return process_start_ticks(process->pid) == process->start;
-}
-
-/* Unknown: empty, as which no boot is known again. */
-static void read_boot(char boot[64]) {
-  text_file_read(AT_FDCWD, BOOT_ID, boot, 64);
-  boot[strcspn(boot, "\n\t")] = '\0';
-}
-
 /* ---- files ---- */
 
 /* No call is interrupted: the daemon has no handlers of signals. */
@@ -100,6 +88,10 @@ struct anew {
   uint64_t bytes;
   char buffer[1 << 16];
 };
+
+static bool is_there(const struct kept_process *process) {
+  return process_start_ticks(process->pid) == process->start;
+}
 
 static int empty_buffer(struct anew *anew) {
   size_t written;
@@ -207,13 +199,6 @@ static int make_anew(struct state *state) {
   return err;
 }
 
-static int sync_all(struct state *state) {
-  pthread_mutex_unlock(&state->mutex);
-  int err = fdatasync(state->fd) < 0 || fsync(state->folder_fd) < 0 ? -errno : 0;
-  pthread_mutex_lock(&state->mutex);
-  return err;
-}
-
 static void *work(void *argument) {
   struct state *state = argument;
   thread_begin("state");
@@ -225,7 +210,10 @@ static void *work(void *argument) {
       state->thread_err = make_anew(state);
     } else if (state->wants_sync) {
       state->wants_sync = false;
-      state->thread_err = sync_all(state);
+      pthread_mutex_unlock(&state->mutex);
+      int err = fdatasync(state->fd) < 0 || fsync(state->folder_fd) < 0 ? -errno : 0;
+      pthread_mutex_lock(&state->mutex);
+      state->thread_err = err;
     } else {
       pthread_cond_wait(&state->wanted, &state->mutex);
     }
@@ -507,7 +495,8 @@ struct state *state_open(const char *folder, struct kept *kept) {
   state->folder_fd = state->lock_fd = state->fd = -1;
   pthread_mutex_init(&state->mutex, NULL);
   pthread_cond_init(&state->wanted, NULL);
-  read_boot(state->boot);
+  text_file_read(AT_FDCWD, BOOT_ID, state->boot, sizeof state->boot);
+  state->boot[strcspn(state->boot, "\n\t")] = '\0'; /* empty: as which no boot is known again */
   const char *wrong = begin(state, kept);
   if (!wrong) {
     pthread_mutex_lock(&state->mutex);

@@ -11,17 +11,14 @@
 #define LOOKS 256
 #define DESCRIBES_PER_LOOK 16 /* at the clock */
 
-/* Others may wait for it: it may submit, owes an answer, or has memory on the card. */
-static bool is_in_the_way(const struct sched_job *job) {
-  return (job->state != GS_JOB_IDLE && job->state != GS_JOB_WAITING) || job->resident_bytes > 0;
-}
-
 static void look_at(struct status *status, const struct sched_job *job) {
   struct peer *peer = attachment_of(job)->peer;
   if (peer->looked != status->number)
     peer->stopped = false;
   peer->looked = status->number;
-  if (peer->stopped || !is_in_the_way(job) || status->looks == 0)
+  /* Others may wait for it: it may submit, owes an answer, or has memory on the card. */
+  bool in_the_way = (job->state != GS_JOB_IDLE && job->state != GS_JOB_WAITING) || job->resident_bytes > 0;
+  if (peer->stopped || !in_the_way || status->looks == 0)
     return;
   status->looks--;
   peer->stopped = peer_is_stopped(peer);
@@ -36,7 +33,9 @@ static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_n
   msg.daemon.gpus = daemon->gpu_count;
   msg.daemon.jobs = daemon->client_count;
   msg.daemon.pid = getpid();
-  msg.daemon.mps = daemon_mps_state(daemon);
+  msg.daemon.mps = !spatial_is_on(&daemon->spatial) ? GS_MPS_OFF
+                   : mps_is_ready(&daemon->mps)     ? GS_MPS_RUNS
+                                                    : GS_MPS_DOWN;
   msg.daemon.mps_programs = daemon->spatial.programs;
   msg.daemon.mps_uid = daemon->spatial.uid;
   msg.daemon.presence = daemon->presence;
@@ -106,19 +105,14 @@ static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, u
   return msg;
 }
 
-/* Of what is expected; 0: unknown, or it has had that. */
-static uint64_t remaining_ns(const struct sched_job *job, uint64_t now_ns) {
-  uint64_t had_ns = sched_job_gpu_ns(job, now_ns);
-  return job->terms.expected_ns > had_ns ? job->terms.expected_ns - had_ns : 0;
-}
-
 static struct gs_msg describe_terms(const struct sched_job *job, uint32_t index, uint64_t now_ns) {
   struct gs_msg msg = wire_msg(GS_STATUS_TERMS, index);
+  uint64_t had_ns = sched_job_gpu_ns(job, now_ns), expected_ns = job->terms.expected_ns;
   msg.terms_status.job = job->id;
   msg.terms_status.weight = job->terms.weight;
   msg.terms_status.priority = job->terms.priority;
-  msg.terms_status.gpu_ns = sched_job_gpu_ns(job, now_ns);
-  msg.terms_status.remaining_ns = remaining_ns(job, now_ns);
+  msg.terms_status.gpu_ns = had_ns;
+  msg.terms_status.remaining_ns = expected_ns > had_ns ? expected_ns - had_ns : 0;
   msg.terms_status.limit_bytes = job->terms.limit_bytes;
   msg.terms_status.soft_limit_bytes = job->terms.soft_limit_bytes;
   msg.terms_status.paused = job->terms.paused;
@@ -163,14 +157,6 @@ static struct gs_msg describe_origin(const struct sched_job *job, uint32_t index
 
 /* ---- the making ---- */
 
-static size_t count_messages(const struct daemon *daemon) {
-  size_t count = 2;
-  list_each(node, &daemon->scheduler.gpus) {
-    count += 2 + 4 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
-  }
-  return count;
-}
-
 static bool provide_room(struct status *status, size_t count) {
   if (status->count + count <= status->room)
     return true;
@@ -191,8 +177,10 @@ static void start_over(struct daemon *daemon) { walk_begin(&daemon->status.walk,
 void status_begin(struct daemon *daemon, uint64_t now_ns) {
   struct status *status = &daemon->status;
   free(status->msgs);
-  *status = (struct status){
-      .looking = true, .looks = LOOKS, .number = status->number + 1, .room = count_messages(daemon)};
+  *status = (struct status){.looking = true, .looks = LOOKS, .number = status->number + 1, .room = 2};
+  list_each(node, &daemon->scheduler.gpus) {
+    status->room += 2 + 4 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+  }
   status->msgs = malloc(status->room * sizeof *status->msgs);
   start_over(daemon);
   if (status->msgs)

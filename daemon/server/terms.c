@@ -4,62 +4,36 @@
 #include "common/parse.h"
 
 static void set_field(struct sched_terms *terms, enum gs_term term, uint64_t value) {
-  switch (term) {
-  case GS_TERM_WEIGHT:
+  uint64_t *const wide[GS_TERM_COUNT] = {[GS_TERM_EXPECTED] = &terms->expected_ns,
+                                         [GS_TERM_LIMIT] = &terms->limit_bytes,
+                                         [GS_TERM_SOFT_LIMIT] = &terms->soft_limit_bytes,
+                                         [GS_TERM_EXPECTED_MEMORY] = &terms->expected_bytes};
+  if (term == GS_TERM_WEIGHT)
     terms->weight = (uint32_t)value;
-    break;
-  case GS_TERM_PRIORITY:
+  else if (term == GS_TERM_PRIORITY)
     terms->priority = (int32_t)(int64_t)value;
-    break;
-  case GS_TERM_EXPECTED:
-    terms->expected_ns = value;
-    break;
-  case GS_TERM_LIMIT:
-    terms->limit_bytes = value;
-    break;
-  case GS_TERM_SOFT_LIMIT:
-    terms->soft_limit_bytes = value;
-    break;
-  case GS_TERM_CLASS:
+  else if (term == GS_TERM_CLASS)
     terms->class = (enum gs_class)value;
-    break;
-  case GS_TERM_RATE:
+  else if (term == GS_TERM_RATE)
     terms->rate_percent = (uint32_t)value;
-    break;
-  case GS_TERM_EXPECTED_MEMORY:
-    terms->expected_bytes = value;
-    break;
-  case GS_TERM_PAUSED:
+  else if (term == GS_TERM_PAUSED)
     terms->paused = value;
-    break;
-  }
+  else if (term < GS_TERM_COUNT)
+    *wide[term] = value;
 }
 
 uint64_t terms_value(const struct sched_terms *terms, enum gs_term term) {
-  switch (term) {
-  case GS_TERM_WEIGHT:
-    return terms->weight;
-  case GS_TERM_PRIORITY:
-    return (uint64_t)(int64_t)terms->priority;
-  case GS_TERM_EXPECTED:
-    return terms->expected_ns;
-  case GS_TERM_LIMIT:
-    return terms->limit_bytes;
-  case GS_TERM_SOFT_LIMIT:
-    return terms->soft_limit_bytes;
-  case GS_TERM_CLASS:
-    return terms->class;
-  case GS_TERM_RATE:
-    return terms->rate_percent;
-  case GS_TERM_EXPECTED_MEMORY:
-    return terms->expected_bytes;
-  case GS_TERM_PAUSED:
-    return terms->paused;
-  }
-  return 0;
+  const uint64_t values[GS_TERM_COUNT] = {[GS_TERM_WEIGHT] = terms->weight,
+                                          [GS_TERM_PRIORITY] = (uint64_t)(int64_t)terms->priority,
+                                          [GS_TERM_EXPECTED] = terms->expected_ns,
+                                          [GS_TERM_LIMIT] = terms->limit_bytes,
+                                          [GS_TERM_SOFT_LIMIT] = terms->soft_limit_bytes,
+                                          [GS_TERM_CLASS] = terms->class,
+                                          [GS_TERM_RATE] = terms->rate_percent,
+                                          [GS_TERM_EXPECTED_MEMORY] = terms->expected_bytes,
+                                          [GS_TERM_PAUSED] = terms->paused};
+  return term < GS_TERM_COUNT ? values[term] : 0;
 }
-
-static bool is_set(const struct terms *terms, enum gs_term term) { return terms->set_fields >> term & 1; }
 
 static bool stands(const struct terms *terms, enum gs_term term) {
   return terms->standing_fields >> term & 1;
@@ -73,7 +47,7 @@ static struct sched_terms asked_for(const struct terms *terms) {
   if (given.expected_ns == 0)
     given.expected_ns = terms->learnt_ns;
   for (unsigned term = 0; term < GS_TERM_COUNT; term++)
-    if (is_set(terms, term))
+    if (terms->set_fields >> term & 1)
       set_field(&given, term, terms_value(&terms->set, term));
   return given;
 }
@@ -96,26 +70,21 @@ bool terms_are_cut(const struct terms *terms) {
   return given.weight < asked.weight || given.priority < asked.priority || given.class != asked.class;
 }
 
-static int32_t cut_priority(int32_t priority) {
-  if (priority > SCHED_PRIORITY_MAX)
-    return SCHED_PRIORITY_MAX;
-  return priority < -SCHED_PRIORITY_MAX ? -SCHED_PRIORITY_MAX : priority;
-}
-
-/* Of a class that there is not: the usual one. */
-static enum gs_class known_class(uint64_t class) {
-  return class <= GS_CLASS_OPPORTUNISTIC ? (enum gs_class) class : GS_CLASS_STANDARD;
-}
-
 void terms_declare(struct terms *terms, const struct gs_msg *msg) {
   uint32_t weight = msg->declare.weight;
-  terms->declared = (struct sched_terms){.weight = weight < SCHED_WEIGHT_MAX ? weight : SCHED_WEIGHT_MAX,
-                                         .priority = cut_priority(msg->declare.priority),
-                                         .expected_ns = msg->declare.expected_ns,
-                                         .limit_bytes = msg->declare.limit_bytes,
-                                         .soft_limit_bytes = msg->declare.soft_limit_bytes,
-                                         .class = known_class(msg->declare.class),
-                                         .expected_bytes = msg->declare.expected_bytes};
+  int32_t priority = msg->declare.priority;
+  priority = priority > SCHED_PRIORITY_MAX    ? SCHED_PRIORITY_MAX
+             : priority < -SCHED_PRIORITY_MAX ? -SCHED_PRIORITY_MAX
+                                              : priority;
+  bool known = msg->declare.class <= GS_CLASS_OPPORTUNISTIC;
+  terms->declared =
+      (struct sched_terms){.weight = weight < SCHED_WEIGHT_MAX ? weight : SCHED_WEIGHT_MAX,
+                           .priority = priority,
+                           .expected_ns = msg->declare.expected_ns,
+                           .limit_bytes = msg->declare.limit_bytes,
+                           .soft_limit_bytes = msg->declare.soft_limit_bytes,
+                           .class = known ? (enum gs_class)msg->declare.class : GS_CLASS_STANDARD,
+                           .expected_bytes = msg->declare.expected_bytes};
 }
 
 const char *terms_wrong(const struct gs_msg *msg) {
@@ -197,4 +166,45 @@ void terms_restore(struct terms *terms, enum gs_term term, uint64_t value, bool 
   terms->standing_fields &= ~(1u << term);
   if (standing)
     terms->standing_fields |= 1u << term;
+}
+
+/*
+ * ---- limits of users ----
+ *
+ * What single users have and may.
+ */
+
+struct user_limit *user_limits_provide(struct user_limits *limits, uid_t uid) {
+  for (size_t i = 0; i < limits->count; i++)
+    if (limits->list[i].uid == uid)
+      return &limits->list[i];
+  if (limits->count == USER_LIMITS_MAX)
+    return NULL;
+  struct user_limit *added = &limits->list[limits->count++];
+  *added = (struct user_limit){.uid = uid};
+  return added;
+}
+
+struct user_limit user_limits_of(const struct user_limits *limits, uid_t uid,
+                                 const struct user_limit *general) {
+  struct user_limit given = *general;
+  given.uid = uid;
+  for (size_t i = 0; i < limits->count; i++) {
+    const struct user_limit *own = &limits->list[i];
+    if (own->uid != uid)
+      continue;
+    if (own->fields & USER_LIMIT_WEIGHT)
+      given.weight = own->weight;
+    if (own->fields & USER_LIMIT_JOBS)
+      given.max_jobs = own->max_jobs;
+    if (own->fields & USER_LIMIT_MEMORY)
+      given.max_memory_bytes = own->max_memory_bytes;
+    if (own->fields & USER_LIMIT_PRODUCTION)
+      given.bounds.production_privileged = own->bounds.production_privileged;
+    if (own->fields & USER_LIMIT_MAX_WEIGHT)
+      given.bounds.max_weight = own->bounds.max_weight;
+    if (own->fields & USER_LIMIT_MAX_PRIORITY)
+      given.bounds.max_priority = own->bounds.max_priority;
+  }
+  return given;
 }

@@ -7,7 +7,9 @@
 #define GS_TERMS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "core/scheduler.h"
 
@@ -55,5 +57,43 @@ void terms_set(struct terms *terms, const struct gs_msg *msg, bool by_owner);
 
 /* As it was set before, by somebody whom the owner can overrule or not. */
 void terms_restore(struct terms *terms, enum gs_term term, uint64_t value, bool standing);
+
+/*
+ * ---- limits of users ----
+ *
+ * What single users have and may, in place of the general settings: [user NAME].
+ */
+
+#define USER_LIMITS_MAX 256
+
+enum {
+  USER_LIMIT_WEIGHT = 1,
+  USER_LIMIT_JOBS = 2,
+  USER_LIMIT_MEMORY = 4,
+  USER_LIMIT_PRODUCTION = 8,
+  USER_LIMIT_MAX_WEIGHT = 16,
+  USER_LIMIT_MAX_PRIORITY = 32,
+};
+
+struct user_limit {
+  uid_t uid;
+  unsigned fields; /* USER_LIMIT_*: what of the following counts */
+  uint32_t weight; /* of its share (policy.c) */
+  uint64_t max_jobs;
+  uint64_t max_memory_bytes; /* of its jobs together, on each GPU; 0: as much as there is */
+  struct terms_bounds bounds;
+};
+
+struct user_limits {
+  size_t count;
+  struct user_limit list[USER_LIMITS_MAX];
+};
+
+/* That of the user, a new one if there is none; NULL: there are too many. */
+struct user_limit *user_limits_provide(struct user_limits *limits, uid_t uid);
+
+/* The user's: the general ones, but for what it has of its own. */
+struct user_limit user_limits_of(const struct user_limits *limits, uid_t uid,
+                                 const struct user_limit *general);
 
 #endif

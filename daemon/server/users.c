@@ -2,7 +2,192 @@
 #include "server/users.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <stdlib.h>
+
+/* ---- rota ---- */
+
+/* What a user owes is forgotten beyond this: nobody shall be shut out for good by one expensive event. */
+#define DEBT_MAX_NS INT64_C(10000000000)
+
+void rota_init(struct rota *rota) { list_init(&rota->users); }
+
+void rota_user_init(struct rota_user *user) {
+  *user = (struct rota_user){0};
+  list_init(&user->link);
+  list_init(&user->ready);
+}
+
+/* Invariant: whoever is placed at the end has just been given a quantum. */
+static void enter(struct rota *rota, struct rota_user *user) {
+  if (!list_empty(&user->link))
+    return;
+  user->credit_ns += ROTA_QUANTUM_NS;
+  list_append(&rota->users, &user->link);
+}
+
+void rota_add(struct rota *rota, struct rota_user *user, struct list *node) {
+  if (list_empty(node))
+    list_append(&user->ready, node);
+  enter(rota, user);
+}
+
+void rota_add_first(struct rota *rota, struct rota_user *user, struct list *node) {
+  list_remove(node);
+  list_append(user->ready.next, node); /* before the first one */
+  enter(rota, user);
+}
+
+static struct rota_user *user_of(struct list *node) { return list_entry(node, struct rota_user, link); }
+
+/* Quanta that the user lacks until it may be served. */
+static int64_t lacking(const struct rota_user *user) {
+  return user->credit_ns > 0 ? 0 : -user->credit_ns / ROTA_QUANTUM_NS + 1;
+}
+
+/* All owe: the rounds in which nobody would be served. */
+static void skip_rounds(struct rota *rota) {
+  int64_t rounds = INT64_MAX;
+  list_each(node, &rota->users) {
+    if (lacking(user_of(node)) < rounds)
+      rounds = lacking(user_of(node));
+  }
+  list_each(node, &rota->users) {
+    if (rounds > 1)
+      user_of(node)->credit_ns += (rounds - 1) * ROTA_QUANTUM_NS;
+  }
+}
+
+struct rota_user *rota_next(struct rota *rota) {
+  const struct rota_user *passed_over = NULL; /* the first one */
+  struct list *node;
+  while ((node = list_first(&rota->users))) {
+    struct rota_user *user = user_of(node);
+    if (list_empty(&user->ready)) {
+      list_remove(&user->link);
+      user->credit_ns = user->credit_ns > 0 ? 0 : user->credit_ns; /* nothing is saved up */
+    } else if (user->credit_ns > 0) {
+      return user;
+    } else {
+      if (user == passed_over)
+        skip_rounds(rota);
+      passed_over = passed_over ? passed_over : user;
+      list_remove(&user->link);
+      enter(rota, user);
+    }
+  }
+  return NULL;
+}
+
+void rota_spend(struct rota_user *user, uint64_t took_ns) {
+  user->handled_ns += took_ns;
+  user->credit_ns -= took_ns < DEBT_MAX_NS ? (int64_t)took_ns : DEBT_MAX_NS;
+  if (user->credit_ns < -DEBT_MAX_NS)
+    user->credit_ns = -DEBT_MAX_NS;
+}
+
+/* ---- shares ---- */
+
+struct user_share {
+  struct user_share *next; /* of its bucket */
+  struct list link;        /* of the users with as many */
+  struct list items;
+  uid_t uid;
+  size_t count;
+};
+
+void user_shares_init(struct user_shares *shares, size_t room) {
+  *shares = (struct user_shares){.buckets = calloc(room, sizeof(struct user_share *)),
+                                 .by_count = calloc(room + 1, sizeof(struct list)),
+                                 .room = room};
+  if (!shares->buckets || !shares->by_count)
+    user_shares_end(shares);
+}
+
+void user_shares_end(struct user_shares *shares) {
+  for (size_t i = 0; shares->buckets && shares->most > 0 && i < shares->room; i++)
+    for (struct user_share *share = shares->buckets[i], *next; share; share = next) {
+      next = share->next;
+      free(share);
+    }
+  free(shares->buckets);
+  free(shares->by_count);
+  *shares = (struct user_shares){0};
+}
+
+static struct user_share **share_bucket(struct user_shares *shares, uid_t uid) {
+  return &shares->buckets[(uid * UINT64_C(0x9e3779b97f4a7c15) >> 32) % shares->room];
+}
+
+static struct list *users_with(struct user_shares *shares, size_t count) {
+  struct list *users = &shares->by_count[count];
+  if (!users->next)
+    list_init(users);
+  return users;
+}
+
+/* It is one more, or one less. */
+static void set_count(struct user_shares *shares, struct user_share *share, size_t count) {
+  list_remove(&share->link);
+  list_append(users_with(shares, count), &share->link);
+  if (count > shares->most || list_empty(users_with(shares, shares->most)))
+    shares->most = count;
+  share->count = count;
+}
+
+static struct user_share *provide(struct user_shares *shares, uid_t uid) {
+  struct user_share **bucket = share_bucket(shares, uid), *share;
+  for (share = *bucket; share; share = share->next)
+    if (share->uid == uid)
+      return share;
+  share = malloc(sizeof *share);
+  if (!share)
+    return NULL;
+  *share = (struct user_share){.next = *bucket, .uid = uid};
+  list_init(&share->link);
+  list_init(&share->items);
+  *bucket = share;
+  return share;
+}
+
+int user_shares_add(struct user_shares *shares, uid_t uid, struct user_item *item) {
+  struct user_share *share = shares->buckets ? provide(shares, uid) : NULL;
+  if (!share)
+    return -ENOMEM;
+  item->share = share;
+  list_append(&share->items, &item->link);
+  set_count(shares, share, share->count + 1);
+  return 0;
+}
+
+void user_shares_remove(struct user_shares *shares, struct user_item *item) {
+  struct user_share *share = item->share;
+  list_remove(&item->link);
+  set_count(shares, share, share->count - 1);
+  if (share->count > 0)
+    return;
+  struct user_share **at = share_bucket(shares, share->uid);
+  while (*at != share)
+    at = &(*at)->next;
+  *at = share->next;
+  list_remove(&share->link);
+  free(share);
+}
+
+void user_shares_renew(struct user_item *item) {
+  list_remove(&item->link);
+  list_append(&item->share->items, &item->link);
+}
+
+struct user_item *user_shares_surplus(const struct user_shares *shares) {
+  if (shares->most == 0)
+    return NULL;
+  const struct user_share *share =
+      list_entry(list_first(&shares->by_count[shares->most]), struct user_share, link);
+  return list_entry(list_first(&share->items), struct user_item, link);
+}
+
+/* ---- users ---- */
 
 /* gpusharectl, programs about to register, users of MPS. */
 #define CONNECTIONS_BESIDE_CLIENTS 128
@@ -85,13 +270,6 @@ static void set_idle(struct user *user) {
     forget(users, list_entry(list_first(&users->idle), struct user, idle_link));
 }
 
-static void set_busy(struct user *user) {
-  if (list_empty(&user->idle_link))
-    return;
-  list_remove(&user->idle_link);
-  user->users->idle_count--;
-}
-
 static bool has_nothing(const struct user *user) {
   for (int i = 0; i < USER_RESOURCES; i++)
     if (user->used[i] > 0)
@@ -139,11 +317,6 @@ uint64_t user_share(const struct user *user, enum user_resource resource) {
   return half < limit->most ? half : limit->most;
 }
 
-static bool may_have(const struct user *user, enum user_resource resource, uint64_t amount) {
-  uint64_t share = user_share(user, resource), used = user->used[resource];
-  return amount == 0 || (used <= share && amount <= share - used);
-}
-
 /* The reserve has its own, which counts for nobody. */
 static void add(struct user *user, enum user_resource resource, uint64_t amount) {
   user->used[resource] += amount;
@@ -152,12 +325,17 @@ static void add(struct user *user, enum user_resource resource, uint64_t amount)
 }
 
 int user_charge_all(struct user *user, const struct user_cost *cost) {
-  for (int i = 0; i < USER_RESOURCES; i++)
-    if (!may_have(user, i, cost->of[i]))
+  for (int i = 0; i < USER_RESOURCES; i++) {
+    uint64_t share = user_share(user, i), used = user->used[i];
+    if (cost->of[i] > 0 && (used > share || cost->of[i] > share - used))
       return -EDQUOT;
+  }
   for (int i = 0; i < USER_RESOURCES; i++)
     add(user, i, cost->of[i]);
-  set_busy(user);
+  if (!list_empty(&user->idle_link)) {
+    list_remove(&user->idle_link);
+    user->users->idle_count--;
+  }
   return 0;
 }
 
@@ -168,19 +346,15 @@ void user_release_all(struct user *user, const struct user_cost *cost) {
     set_idle(user);
 }
 
-static struct user_cost cost_of(enum user_resource resource, uint64_t amount) {
+int user_charge(struct user *user, enum user_resource resource, uint64_t amount) {
   struct user_cost cost = {0};
   cost.of[resource] = amount;
-  return cost;
-}
-
-int user_charge(struct user *user, enum user_resource resource, uint64_t amount) {
-  struct user_cost cost = cost_of(resource, amount);
   return user_charge_all(user, &cost);
 }
 
 void user_release(struct user *user, enum user_resource resource, uint64_t amount) {
-  struct user_cost cost = cost_of(resource, amount);
+  struct user_cost cost = {0};
+  cost.of[resource] = amount;
   user_release_all(user, &cost);
 }
 

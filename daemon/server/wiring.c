@@ -7,10 +7,9 @@
 #include "common/parse.h"
 #include "common/wire.h"
 #include "common/words.h"
+#include "server/daemon.h"
 #include "server/events.h"
-#include "server/evict.h"
 #include "server/keep.h"
-#include "server/label.h"
 #include "server/log_for.h"
 #include "shared/printable.h"
 
@@ -60,27 +59,6 @@ struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
-static struct list *process_bucket(struct daemon *daemon, pid_t pid) {
-  return &daemon->processes[(unsigned)pid % DAEMON_CLIENT_BUCKETS];
-}
-
-static bool is_of_process(const struct peer *peer, const struct peer *other) {
-  return other->pid == peer->pid && other->uid == peer->uid && other->start_ticks == peer->start_ticks &&
-         (peer->start_ticks || peer == other);
-}
-
-struct peer *daemon_next_of_process(struct daemon *daemon, const struct peer *peer,
-                                    const struct peer *after) {
-  struct list *bucket = process_bucket(daemon, peer->pid);
-  const struct list *node = after ? &after->process_link : bucket;
-  while ((node = node->next) != bucket) {
-    struct peer *other = list_entry(node, struct peer, process_link);
-    if (is_of_process(peer, other))
-      return other;
-  }
-  return NULL;
-}
-
 static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
   struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
   return user_limits_of(&daemon->users, uid, &general);
@@ -113,7 +91,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->started_ns = now_ns;
   keep_register(daemon, peer, now_ns);
   list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
-  list_append(process_bucket(daemon, peer->pid), &peer->process_link);
+  list_append(daemon_process_bucket(daemon, peer->pid), &peer->process_link);
   list_init(&peer->unapplied_link);
   list_init(&peer->spoke_link);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
@@ -127,20 +105,6 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   answer.registered.job = peer->job_id;
   peer_send(peer, &answer);
   events_on_start(daemon, peer, now_ns);
-}
-
-static void on_command(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (*peer->command) {
-    peer_close(peer, "COMMAND twice");
-    return;
-  }
-  printable_copy(peer->command, msg->command.text, sizeof peer->command);
-  events_on_command(daemon, peer, now_ns);
-}
-
-static void on_exiting(struct peer *peer, const struct gs_msg *msg) {
-  peer->exits = true;
-  peer->exit_status = msg->exiting.status;
 }
 
 static struct daemon *daemon_with(const struct attachment *attachment) {
@@ -166,23 +130,21 @@ static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
   on_terms(attachment, &before, now_ns);
 }
 
-static void apply_changed_terms(struct attachment *attachment, uint64_t now_ns) {
-  uint64_t limit_bytes = attachment->job.terms.limit_bytes;
-  apply_terms(attachment, now_ns);
-  if (attachment->job.terms.limit_bytes == limit_bytes)
-    return;
-  struct gs_msg msg = orders_attached(GS_CAPACITY, attachment);
-  peer_send(attachment->peer, &msg);
-}
-
 /* Returns how many jobs that are. */
 static int apply_to_all(struct peer *peer, uint64_t now_ns) {
   int count = 0;
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (peer->attachments[i]) {
-      apply_changed_terms(peer->attachments[i], now_ns);
-      count++;
-    }
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
+    struct attachment *attachment = peer->attachments[i];
+    if (!attachment)
+      continue;
+    uint64_t limit_bytes = attachment->job.terms.limit_bytes;
+    apply_terms(attachment, now_ns);
+    count++;
+    if (attachment->job.terms.limit_bytes == limit_bytes)
+      continue;
+    struct gs_msg msg = orders_attached(GS_CAPACITY, attachment);
+    peer_send(peer, &msg);
+  }
   return count;
 }
 
@@ -222,26 +184,12 @@ static void on_declare(const struct daemon *daemon, struct peer *peer, const str
   apply_to_all(peer, now_ns);
 }
 
-static void set_shares(struct daemon *daemon, const struct sched_gpu *gpu, uint64_t now_ns) {
-  list_each(node, &gpu->shares) {
-    struct sched_share *share = list_entry(node, struct sched_share, link);
-    struct user_limit limit = limit_of(daemon, share->user);
-    if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
-      scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
-  }
-}
-
-/* By what bounds may cut. */
-static bool is_given_anew(const struct attachment *attachment) {
-  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
-  return terms.weight != before.weight || terms.priority != before.priority || terms.class != before.class;
-}
-
-/* True: its terms are others now. */
+/* True: its terms are others now, by what bounds may cut. */
 static bool bound_job(const struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
   bound(daemon, attachment->peer);
   note_cut(attachment->peer);
-  if (!is_given_anew(attachment))
+  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
+  if (terms.weight == before.weight && terms.priority == before.priority && terms.class == before.class)
     return false;
   apply_terms(attachment, now_ns);
   return true;
@@ -258,10 +206,16 @@ static void go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
       daemon->bounding = false;
       return;
     }
-    if (!job)
-      set_shares(daemon, gpu, now_ns);
-    else if (bound_job(daemon, attachment_of(job), now_ns))
+    if (job && bound_job(daemon, attachment_of(job), now_ns))
       return;
+    if (job)
+      continue;
+    list_each(node, &gpu->shares) {
+      struct sched_share *share = list_entry(node, struct sched_share, link);
+      struct user_limit limit = limit_of(daemon, share->user);
+      if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
+        scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
+    }
   }
 }
 
@@ -424,28 +378,15 @@ void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct g
   tell_some(daemon, peer->uid, now_ns);
 }
 
-static void on_attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
-    peer_close(peer, "ATTACH of an impossible or attached GPU");
-  else if (uuid_is_zero(msg->attach.uuid))
-    peer_close(peer, "ATTACH of no GPU");
-  else
-    on_verdict(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
-}
-
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
-
-static void note_times(struct peer *peer, const struct sched_job *job, uint64_t now_ns) {
-  peer->gpu_ns = most(peer->gpu_ns, sched_job_gpu_ns(job, now_ns));
-  peer->waited_ns = most(peer->waited_ns, sched_job_waited_ns(job, now_ns));
-  peer->turns = most(peer->turns, job->turns);
-}
 
 static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uint64_t now_ns) {
   struct attachment *attachment = peer->attachments[index];
   status_on_detach(daemon, &attachment->job);
   peer->attachments[index] = NULL;
-  note_times(peer, &attachment->job, now_ns);
+  peer->gpu_ns = most(peer->gpu_ns, sched_job_gpu_ns(&attachment->job, now_ns));
+  peer->waited_ns = most(peer->waited_ns, sched_job_waited_ns(&attachment->job, now_ns));
+  peer->turns = most(peer->turns, attachment->job.turns);
   events_end_moves(attachment, now_ns);
   events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
@@ -460,16 +401,6 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   free(attachment);
   user_release_all(peer->user, &attachment_cost);
   gpus_leave(daemon, gpu, peer, now_ns);
-}
-
-/* False: it is on others still. */
-static bool leave_gpu(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
-  unsigned gpus = 0;
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && gpus < 2; i++)
-    if (peer->attachments[i] && gpus++ == 0)
-      detach(daemon, peer, i, now_ns);
-  tell_some(daemon, peer->uid, now_ns);
-  return gpus < 2;
 }
 
 enum daemon_hold daemon_hold_of(const struct peer *peer) {
@@ -490,7 +421,12 @@ bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     spatial_leave(&daemon->spatial);
   if (peer->role != PEER_CLIENT)
     return true;
-  if (!leave_gpu(daemon, peer, now_ns))
+  unsigned gpus = 0;
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && gpus < 2; i++)
+    if (peer->attachments[i] && gpus++ == 0)
+      detach(daemon, peer, i, now_ns);
+  tell_some(daemon, peer->uid, now_ns);
+  if (gpus == 2) /* it is on others still */
     return false;
   if (!peer->resumed)
     history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
@@ -507,29 +443,13 @@ bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
 
 /* ---- messages to events ---- */
 
-static void note_refusal(struct attachment *attachment, const struct gs_msg *msg, enum gs_refusal why,
-                         uint64_t now_ns) {
-  const struct peer *peer = attachment->peer;
-  log_for(peer->uid, LOG_LEVEL_INFO, "%s is refused %lu bytes: %s", label_job(peer).text,
-          msg->mem.total_bytes, words_refusal(why));
-  events_on_job(
-      attachment,
-      &(struct job_event){.kind = GS_EVENT_REFUSED, .bytes = msg->mem.total_bytes, .detail = (uint16_t)why},
-      now_ns);
-}
-
-static bool has_memory(const struct peer *peer) {
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
-    if (peer->attachments[i] && peer->attachments[i]->job.used_bytes)
-      return true;
-  return false;
-}
-
 /* Whoever has memory may be waited for by others, and is given more or refused. */
 static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
   const struct peer *peer = attachment->peer;
-  if (has_memory(peer) ||
-      !scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++)
+    if (peer->attachments[i] && peer->attachments[i]->job.used_bytes)
+      return false;
+  if (!scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
                               &daemon_with(attachment)->orders))
     return false;
   log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
@@ -561,107 +481,92 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   plan_at_once(daemon);
   orders_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);
-  if (reply.status < 0)
-    note_refusal(attachment, msg, (enum gs_refusal)reply.mem_reply.why, now_ns);
-  else
+  if (reply.status >= 0) {
     events_on_memory(attachment, now_ns);
-}
-
-static void on_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  if (job->state == GS_JOB_IDLE)
-    events_on_job(attachment_of(job), &(struct job_event){.kind = GS_EVENT_ASKED}, now_ns);
-  scheduler_request(job, now_ns, change);
-}
-
-static void on_released(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
-                        struct sched_change *change) {
-  struct sched_release release = {.epoch = msg->epoch, .drain_ns = msg->released.drain_ns};
-  struct attachment *attachment = attachment_of(job);
-  if (!scheduler_release(job, &release, now_ns, change))
     return;
-  events_end_moves(attachment, now_ns);
-  events_on_job(
-      attachment,
-      &(struct job_event){.kind = GS_EVENT_RELEASED, .epoch = release.epoch, .ns = release.drain_ns}, now_ns);
-}
-
-static void on_active(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
-                      struct sched_change *change) {
-  struct sched_active active = {
-      .epoch = msg->epoch, .restore_ns = msg->active.restore_ns, .restore_bytes = msg->active.restore_bytes};
-  struct attachment *attachment = attachment_of(job);
-  bool handover = job->gpu->handover.open;
-  if (!scheduler_active(job, &active, now_ns, change))
-    return;
-  events_end_moves(attachment, now_ns);
+  }
+  log_for(attachment->peer->uid, LOG_LEVEL_INFO, "%s is refused %lu bytes: %s",
+          label_job(attachment->peer).text, msg->mem.total_bytes,
+          words_refusal((enum gs_refusal)reply.mem_reply.why));
   events_on_job(attachment,
-                &(struct job_event){.kind = GS_EVENT_RUNS,
-                                    .epoch = active.epoch,
-                                    .bytes = active.restore_bytes,
-                                    .ns = active.restore_ns},
+                &(struct job_event){.kind = GS_EVENT_REFUSED,
+                                    .bytes = msg->mem.total_bytes,
+                                    .detail = (uint16_t)reply.mem_reply.why},
                 now_ns);
-  if (handover)
-    events_on_handover(attachment, now_ns);
-}
-
-static void on_resident(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
-                        struct sched_change *change) {
-  struct sched_residence residence = {.resident_bytes = msg->resident.resident_bytes,
-                                      .room_seq = msg->resident.room_seq,
-                                      .evicted_bytes = msg->resident.evicted_bytes,
-                                      .restored_bytes = msg->resident.restored_bytes};
-  scheduler_resident(job, &residence, now_ns, change);
-  events_on_moves(attachment_of(job), residence.evicted_bytes, residence.restored_bytes, now_ns);
-}
-
-static void on_memory_report(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
-                             struct sched_change *change) {
-  scheduler_memory_paging(job, msg->mem.paging_bytes);
-  scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
-  events_on_memory(attachment_of(job), now_ns);
-}
-
-static void on_progress(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
-  struct rate_progress progress = {.submissions = msg->progress.submissions,
-                                   .active_ns = msg->progress.active_ns,
-                                   .mark_submissions = msg->progress.mark_submissions,
-                                   .mark_active_ns = msg->progress.mark_active_ns,
-                                   .active = msg->progress.flags & GS_PROGRESS_ACTIVE};
-  rates_on_progress(rates_of(attachment), &attachment->rates, &progress, now_ns);
 }
 
 static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint64_t now_ns,
                            struct sched_change *change) {
+  struct attachment *attachment = attachment_of(job);
+  struct rates *rates = rates_of(attachment);
   switch (msg->type) {
   case GS_REQ_LOCK:
-    on_request(job, now_ns, change);
+    if (job->state == GS_JOB_IDLE)
+      events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_ASKED}, now_ns);
+    scheduler_request(job, now_ns, change);
     break;
-  case GS_LOCK_RELEASED:
-    on_released(job, msg, now_ns, change);
+  case GS_LOCK_RELEASED: {
+    struct sched_release release = {.epoch = msg->epoch, .drain_ns = msg->released.drain_ns};
+    if (!scheduler_release(job, &release, now_ns, change))
+      break;
+    events_end_moves(attachment, now_ns);
+    events_on_job(
+        attachment,
+        &(struct job_event){.kind = GS_EVENT_RELEASED, .epoch = release.epoch, .ns = release.drain_ns},
+        now_ns);
     break;
-  case GS_LOCK_ACTIVE:
-    on_active(job, msg, now_ns, change);
+  }
+  case GS_LOCK_ACTIVE: {
+    struct sched_active active = {.epoch = msg->epoch,
+                                  .restore_ns = msg->active.restore_ns,
+                                  .restore_bytes = msg->active.restore_bytes};
+    bool handover = job->gpu->handover.open;
+    if (!scheduler_active(job, &active, now_ns, change))
+      break;
+    events_end_moves(attachment, now_ns);
+    events_on_job(attachment,
+                  &(struct job_event){.kind = GS_EVENT_RUNS,
+                                      .epoch = active.epoch,
+                                      .bytes = active.restore_bytes,
+                                      .ns = active.restore_ns},
+                  now_ns);
+    if (handover)
+      events_on_handover(attachment, now_ns);
     break;
-  case GS_RESIDENT:
-    on_resident(job, msg, now_ns, change);
+  }
+  case GS_RESIDENT: {
+    struct sched_residence residence = {.resident_bytes = msg->resident.resident_bytes,
+                                        .room_seq = msg->resident.room_seq,
+                                        .evicted_bytes = msg->resident.evicted_bytes,
+                                        .restored_bytes = msg->resident.restored_bytes};
+    scheduler_resident(job, &residence, now_ns, change);
+    events_on_moves(attachment, residence.evicted_bytes, residence.restored_bytes, now_ns);
     break;
+  }
   case GS_MEM_SHORT:
     scheduler_short(job, msg->mem_short.short_bytes, now_ns, change);
     break;
   case GS_MEM_REPORT:
-    on_memory_report(job, msg, now_ns, change);
+    scheduler_memory_paging(job, msg->mem.paging_bytes);
+    scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
+    events_on_memory(attachment, now_ns);
     break;
-  case GS_PROGRESS:
-    on_progress(attachment_of(job), msg, now_ns);
+  case GS_PROGRESS: {
+    struct rate_progress progress = {.submissions = msg->progress.submissions,
+                                     .active_ns = msg->progress.active_ns,
+                                     .mark_submissions = msg->progress.mark_submissions,
+                                     .mark_active_ns = msg->progress.mark_active_ns,
+                                     .active = msg->progress.flags & GS_PROGRESS_ACTIVE};
+    rates_on_progress(rates, &attachment->rates, &progress, now_ns);
     return;
+  }
   case GS_CLIENT_STATE:
-    attachment_of(job)->abilities = msg->state.flags & (GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT);
-    rates_on_sliced(rates_of(attachment_of(job)), &attachment_of(job)->rates,
-                    msg->state.flags & GS_STATE_SLICES, now_ns);
+    attachment->abilities = msg->state.flags & (GS_STATE_PREEMPTS | GS_STATE_OWN_CONTEXT);
+    rates_on_sliced(rates, &attachment->rates, msg->state.flags & GS_STATE_SLICES, now_ns);
     scheduler_set_flags(job, msg->state.flags);
     break;
   }
-  rates_on_state(rates_of(attachment_of(job)), &attachment_of(job)->rates, now_ns);
+  rates_on_state(rates, &attachment->rates, now_ns);
 }
 
 static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -681,29 +586,37 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
     on_job_message(&attachment->job, msg, now_ns, &daemon->orders);
 }
 
-static bool is_control(unsigned type) { return type >= GS_SET_TQ && type < GS_REPLY; }
-
-static bool is_from_client(unsigned type) { return type >= GS_REGISTER && type <= GS_PROGRESS; }
-
 static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  if (msg->type == GS_REGISTER)
+  if (msg->type == GS_REGISTER) {
     on_register(daemon, peer, msg, now_ns);
-  else if (msg->type == GS_ASK_SPATIAL)
+  } else if (msg->type == GS_ASK_SPATIAL) {
     daemon_on_ask_spatial(daemon, peer, msg);
-  else if (is_control(msg->type) && peer->role != PEER_CLIENT)
+  } else if (msg->type >= GS_SET_TQ && msg->type < GS_REPLY && peer->role != PEER_CLIENT) {
     control_on_message(daemon, peer, msg, now_ns);
-  else if (!is_from_client(msg->type) || peer->role != PEER_CLIENT)
+  } else if (msg->type < GS_REGISTER || msg->type > GS_PROGRESS || peer->role != PEER_CLIENT) {
     peer_close(peer, "a message out of place");
-  else if (msg->type == GS_COMMAND)
-    on_command(daemon, peer, msg, now_ns);
-  else if (msg->type == GS_EXITING)
-    on_exiting(peer, msg);
-  else if (msg->type == GS_DECLARE)
+  } else if (msg->type == GS_COMMAND) {
+    if (*peer->command) {
+      peer_close(peer, "COMMAND twice");
+      return;
+    }
+    printable_copy(peer->command, msg->command.text, sizeof peer->command);
+    events_on_command(daemon, peer, now_ns);
+  } else if (msg->type == GS_EXITING) {
+    peer->exits = true;
+    peer->exit_status = msg->exiting.status;
+  } else if (msg->type == GS_DECLARE) {
     on_declare(daemon, peer, msg, now_ns);
-  else if (msg->type == GS_ATTACH)
-    on_attach(daemon, peer, msg, now_ns);
-  else
+  } else if (msg->type == GS_ATTACH) {
+    if (msg->gpu >= GS_GPUS_PER_CLIENT || peer->attachments[msg->gpu])
+      peer_close(peer, "ATTACH of an impossible or attached GPU");
+    else if (uuid_is_zero(msg->attach.uuid))
+      peer_close(peer, "ATTACH of no GPU");
+    else
+      on_verdict(daemon, peer, msg, peer_check_presence(peer, msg), now_ns);
+  } else {
     on_gpu_message(daemon, peer, msg, now_ns);
+  }
 }
 
 /* What it has not been told yet came before what it says. */
@@ -769,17 +682,15 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 }
 
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
-  uint64_t next_ns = daemon->bounding ? 0 : scheduler_deadline_ns(&daemon->scheduler),
-           tick_ns = gpus_deadline_ns(daemon);
-  uint64_t mps_ns = mps_deadline_ns(&daemon->mps), evict_ns = evict_deadline_ns(daemon);
-  uint64_t state_ns = state_deadline_ns(daemon->state),
-           query_ns = card_query_deadline_ns(&daemon->card_query);
-  next_ns = tick_ns < next_ns ? tick_ns : next_ns;
-  next_ns = evict_ns < next_ns ? evict_ns : next_ns;
-  next_ns = state_ns < next_ns ? state_ns : next_ns;
-  next_ns = query_ns < next_ns ? query_ns : next_ns;
-  next_ns = mps_ns < next_ns ? mps_ns : next_ns;
-  return list_empty(&daemon->unapplied) ? next_ns : 0;
+  if (daemon->bounding || !list_empty(&daemon->unapplied))
+    return 0;
+  const uint64_t all_ns[] = {gpus_deadline_ns(daemon), mps_deadline_ns(&daemon->mps),
+                             evict_deadline_ns(daemon), state_deadline_ns(daemon->state),
+                             card_query_deadline_ns(&daemon->card_query)};
+  uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
+  for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
+    next_ns = all_ns[i] < next_ns ? all_ns[i] : next_ns;
+  return next_ns;
 }
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {

@@ -505,7 +505,7 @@ EXCUSED = {
     "malloc in begin (history.c": "runs of a second and more: tests/unit/test_history.c",
     "realloc in provide_room": "jobs that come while a status is being made",
     **{f"{name} in close_all": "kernels without close_range" for name in ("opendir", "readdir", "getrlimit")},
-    "sysconf in close_others": "kernels without close_range",
+    "sysconf in become": "kernels without close_range",
     **{f"epoll_ctl in set_accepting < {where}": "only after a connection that can't be taken: with allocations"
        for where in ("accept_peers", "do_what_is_due")},
     "epoll_ctl in peers_set_events < forget_look": "a process that ends while it is looked for: tests/unit/test_daemon_presence.c",
@@ -516,7 +516,7 @@ EXCUSED = {
     "shutdown in expire < exporter_run": "connections of ten seconds: tests/metrics/test_daemon.py",
     "syscall in clock_sleep < lock_folder": "a folder that another daemon has: tests/unit/test_state.c",
     **{f"{name} in {where}": "nobody reads the log: tests/unit/test_daemon_log.c"
-       for name, where in (("poll", "poll < write_some"), ("write", "take_line"))},
+       for name, where in (("poll", "poll < write_line"), ("write", "take_line"))},
     **{f"{name} in write_at_once": "the library's way to the log" for name in ("write", "send", "syscall")},
     "poll in poll < write_at_once": "the library's way to the log",
     **{f"{name} in is_fresh_socket": "the library's way to the daemon" for name in ("getsockopt", "getpeername")},

@@ -76,7 +76,7 @@ static int played_getpid(void) { return PID; }
 #define getsockname played_getsockname
 #define fcntl played_fcntl
 #define getpid played_getpid
-#include "server/activation.c"
+#include "server/listen.c"
 #undef close
 #undef getsockopt
 #undef getsockname

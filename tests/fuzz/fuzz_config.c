@@ -5,7 +5,6 @@
 #include "server/config.h"
 
 #include "fuzz_folder.h"
-#include "server/config_files.h"
 
 #define FILES 3
 

@@ -2,7 +2,7 @@
  * fuzz_host_gpus.c - bytes as what the NVIDIA kernel module says of GPUs, with NUL bytes between them. See
  * fuzz_text.h.
  */
-#include "server/host_gpus.h"
+#include "server/cards.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

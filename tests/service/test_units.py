@@ -44,7 +44,7 @@ class Agreement(unittest.TestCase):
                          definition("include/gpushare/protocol.h", "GS_DEFAULT_SOCKET"))
 
     def test_the_socket_has_the_name_that_the_daemon_looks_for(self):
-        self.assertEqual(setting(socket_unit, "FileDescriptorName"), definition("daemon/server/activation.h", "ACTIVATION_NAME"))
+        self.assertEqual(setting(socket_unit, "FileDescriptorName"), definition("daemon/server/listen.h", "ACTIVATION_NAME"))
 
     def test_exit_codes_that_trying_again_does_not_help(self):
         codes = run(daemon, "--help").stdout.split("exit codes:")[1]

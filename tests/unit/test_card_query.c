@@ -1,6 +1,6 @@
 /* test_card_query.c - the helper that asks NVML, which is played: it answers, fails, crashes, hangs, babbles.
  */
-#include "server/card_query.h"
+#include "server/cards.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* test_claims.c - what most users say that a card is. */
-#include "server/claims.h"
+#include "server/cards.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/clock.h"
-#include "server/config_files.h"
+#include "server/config.h"
 #include "shell.h"
 #include "suite.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "server/decisions.h"
+#include "server/overrides.h"
 #include "suite.h"
 
 #define S NS_PER_S

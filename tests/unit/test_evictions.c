@@ -11,7 +11,6 @@
 #include "common/wire.h"
 #include "played_peers.h"
 #include "server/daemon.h"
-#include "server/evict.h"
 #include "suite.h"
 
 #define PER_USER 32 /* memory of so many processes and GPUs is known; */

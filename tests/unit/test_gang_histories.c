@@ -278,10 +278,12 @@ START_TEST(everybody_computes_if_a_plan_is_made_for_several_events) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {
-      everybody_computes_after_any_history,         who_hangs_keeps_nobody_from_computing_on_other_gpus,
-      everybody_computes_if_events_look_at_one_gpu, everybody_computes_if_words_are_told_late,
-      everybody_computes_if_all_comes_late,         everybody_computes_if_a_plan_is_made_for_several_events,
-      NULL};
+  const TTest *const tests[] = {everybody_computes_after_any_history,
+                                who_hangs_keeps_nobody_from_computing_on_other_gpus,
+                                everybody_computes_if_events_look_at_one_gpu,
+                                everybody_computes_if_words_are_told_late,
+                                everybody_computes_if_all_comes_late,
+                                everybody_computes_if_a_plan_is_made_for_several_events,
+                                NULL};
   return suite_main("gang_histories", tests, NULL, NULL);
 }

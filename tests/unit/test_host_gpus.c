@@ -1,5 +1,5 @@
 /* test_host_gpus.c - a played /proc/driver/nvidia/gpus. */
-#include "server/host_gpus.h"
+#include "server/cards.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "server/log_for.h"
-#include "server/user_names.h"
 #include "suite.h"
 
 static unsigned passed, told; /* lines; and what others have said to be left out */

@@ -10,8 +10,8 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "server/lookout.h"
-#include "server/peers.h"
 #include "server/process.h"
+#include "server/server.h"
 #include "suite.h"
 
 #define MANY 64

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "server/address.h"
+#include "server/config.h"
 #include "suite.h"
 
 #define JOBS (METRICS_JOBS_MAX + 88)

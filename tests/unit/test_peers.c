@@ -1,6 +1,6 @@
 /* test_peers.c - whom the loop serves when: connections are the kernel's, users, processes, the daemon's
  * state and the time are played. */
-#include "server/peers.h"
+#include "server/server.h"
 
 #include <errno.h>
 #include <string.h>
@@ -11,12 +11,8 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/label.h"
 #include "server/log_for.h"
-#include "server/permission.h"
-#include "server/pictures.h"
 #include "server/process.h"
-#include "server/readers.h"
 #include "suite.h"
 
 #define MANY 64
@@ -150,9 +146,9 @@ bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t then_ns) 
 
 /* ---- the rest of the server ---- */
 
-struct label label_peer(const struct peer *peer) {
+struct log_text label_peer(const struct peer *peer) {
   (void)peer;
-  return (struct label){.text = "test"};
+  return (struct log_text){.text = "test"};
 }
 
 void log_for(uid_t uid, enum log_level level, const char *format, ...) {

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/permission.h"
+#include "server/process.h"
 #include "suite.h"
 
 static char folder[] = "/tmp/gpushare-permission-XXXXXX";

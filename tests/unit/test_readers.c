@@ -1,6 +1,6 @@
 /* test_readers.c - peers that read a record; the rest of the server is played, and the socket is one of the
  * kernel's. */
-#include "server/readers.h"
+#include "server/server.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "common/wire.h"
-#include "server/peers.h"
 #include "server/record.h"
 #include "suite.h"
 

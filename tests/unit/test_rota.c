@@ -1,5 +1,5 @@
 /* test_rota.c - users are served in turn, by the time that serving them takes. The time is played. */
-#include "server/rota.h"
+#include "server/users.h"
 #include "suite.h"
 
 #define USERS 3

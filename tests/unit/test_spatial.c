@@ -1,7 +1,7 @@
 /* test_spatial.c - which GPUs share by MPS, and which programs. */
 #include <string.h>
 
-#include "server/spatial.h"
+#include "server/mps.h"
 #include "suite.h"
 
 static struct spatial spatial;
