@@ -613,7 +613,7 @@ def indebted_holder(build, results, name, seconds):
         if not job:
             return float("inf")  # the one before still holds it
         flood, _ = begin(uid, attackers.flood_closes)
-        with attached(path, *card, 48 * MIB) as client, Client(path) as control:
+        with attached(path, *card, 8 * MIB) as client, Client(path) as control:  # which fits beside what an evicted one keeps
             client.send("REQ_LOCK")
             time.sleep(1)
             end_holder(pid, int(job), control)

@@ -503,6 +503,7 @@ EXCUSED = {
     "socket in wire_connect_as (": "a daemon that finds another one's socket file: tests/system/test_daemon.c",
     "pthread_create in create (thread.c": "the library's threads",
     "malloc in begin (history.c": "runs of a second and more: tests/unit/test_history.c",
+    "malloc in learn (history.c": "likewise, where begin is inlined",
     "realloc in provide_room": "jobs that come while a status is being made",
     **{f"{name} in close_all": "kernels without close_range" for name in ("opendir", "readdir", "getrlimit")},
     "sysconf in become": "kernels without close_range",
