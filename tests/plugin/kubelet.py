@@ -18,7 +18,7 @@ import grpc
 
 import messages
 
-PATIENCE_S = 30
+PATIENCE_S = 120  # a loaded machine, and what is tried again after half a minute
 GPU, OPPORTUNISTIC = "gpushare.io/gpu", "gpushare.io/gpu-opportunistic"
 UUIDS = [f"GPU-{i:08x}-0000-4000-8000-00000000000{i}" for i in range(1, 5)]
 
