@@ -153,6 +153,8 @@ static void fill_driver(void) {
 
 void world_start(const char *card) {
   snprintf(state_path, sizeof state_path, "/tmp/swap-test-%d", (int)(world_owner ? world_owner : getpid()));
+  if (!world_owner)
+    unlink(state_path); /* a process of this number that was killed may have left it */
   setenv("GPUSHARE_SIM_STATE", state_path, 1);
   setenv("GPUSHARE_SIM_CARD", card, 1);
   fill_driver();
