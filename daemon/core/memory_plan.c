@@ -319,37 +319,38 @@ static uint64_t take_of_class(struct plan *plan, enum gs_class class, unsigned f
   return lacking_bytes;
 }
 
+/* Whose memory leaves first. */
+static const enum gs_class class_order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
+#define CLASSES (sizeof class_order / sizeof *class_order)
+
 /* What these have beyond their soft limits, then all that these have: from one class after the other. */
 static uint64_t take_from(struct plan *plan, unsigned excess_from, unsigned from, uint64_t lacking_bytes) {
-  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
-  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++) {
-    if (plan->spares_production && order[i] == GS_CLASS_PRODUCTION)
+  for (size_t i = 0; i < CLASSES && lacking_bytes > 0; i++) {
+    if (plan->spares_production && class_order[i] == GS_CLASS_PRODUCTION)
       continue;
     plan->excess_only = true;
-    lacking_bytes = take_of_class(plan, order[i], excess_from, lacking_bytes);
+    lacking_bytes = take_of_class(plan, class_order[i], excess_from, lacking_bytes);
     plan->excess_only = false;
-    lacking_bytes = take_of_class(plan, order[i], from, lacking_bytes);
+    lacking_bytes = take_of_class(plan, class_order[i], from, lacking_bytes);
   }
   return lacking_bytes;
 }
 
 /* Those that were granted last, first, of opportunistic ones before the others. */
 static uint64_t take_from_holders(struct plan *plan, uint64_t lacking_bytes) {
-  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
-  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++)
+  for (size_t i = 0; i < CLASSES && lacking_bytes > 0; i++)
     list_each_back(node, &plan->gpu->holders) {
-      if (job_of_turn(node)->terms.class == order[i])
+      if (job_of_turn(node)->terms.class == class_order[i])
         lacking_bytes = take(plan, job_of_turn(node), lacking_bytes);
     }
   return lacking_bytes;
 }
 
 static void take_from_staying(struct plan *plan, uint64_t lacking_bytes) {
-  static const enum gs_class order[] = {GS_CLASS_OPPORTUNISTIC, GS_CLASS_STANDARD, GS_CLASS_PRODUCTION};
-  for (size_t i = 0; i < sizeof order / sizeof *order && lacking_bytes > 0; i++)
+  for (size_t i = 0; i < CLASSES && lacking_bytes > 0; i++)
     list_each(node, &plan->gpu->staying) {
       struct sched_job *job = list_entry(node, struct sched_job, staying_link);
-      if (job->terms.class == order[i])
+      if (job->terms.class == class_order[i])
         lacking_bytes = take_anyway(plan, job, lacking_bytes);
     }
 }

@@ -116,7 +116,7 @@ static void settle(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *
   } while (gpu->staying_bytes != staying_bytes && ++round < SETTLE_ROUNDS);
 }
 
-/* Where many jobs are on many GPUs, each event looks at some of those that have something to do. The others
+/* Where many jobs are on many GPUs, each plan looks at some of those that have something to do. The others
  * are due at once: clients have their say between them. */
 static bool may_settle(const struct sched_gpu *gpu) {
   uint32_t jobs = gpu->scheduler->event_jobs;

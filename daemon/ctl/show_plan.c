@@ -119,10 +119,10 @@ static json_t *job_json(const struct job_figures *job) {
 static int tell_gpu(const struct gs_msg *msg, const struct gs_msg *end, json_t *gpus) {
   struct gpu_figures gpu = figures_of_gpu(msg, end);
   struct job_figures *jobs = calloc((size_t)(end - msg), sizeof *jobs);
-  json_t *object = gpus ? gpu_json(&gpu) : NULL, *list = gpus ? json_array() : NULL;
   size_t count = 0;
   if (!jobs)
     return command_error(CTL_REFUSED, "out of memory");
+  json_t *object = gpus ? gpu_json(&gpu) : NULL, *list = gpus ? json_array() : NULL;
   for (const struct gs_msg *next = msg + 1; next < end && next->type != GS_STATUS_GPU; next++)
     if (next->type == GS_STATUS_JOB)
       jobs[count++] = figures_of_job(next, end);
