@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
-#include "common/parse.h"
 #include "common/wire.h"
 #include "common/words.h"
 #include "ctl/figures.h"
@@ -109,7 +108,7 @@ static void tell_actor(FILE *out, const struct gs_msg *event) {
   else if (event->event.kind == GS_EVENT_TERM && pid == event->event.pid)
     fputs(", as it asks itself", out);
   else
-    fprintf(out, ", by %s (pid %d)", USER_TEXT(event->event.change.by_uid), pid);
+    fprintf(out, ", by %s (pid %d)", user_name(event->event.change.by_uid), pid);
 }
 
 static void tell_term(FILE *out, const struct gs_msg *event) {
@@ -339,7 +338,7 @@ static json_t *make_json(const struct gs_msg *begin, const struct gs_msg *event)
     output_number(object, "job", event->event.job);
     output_number(object, "pid", (uint64_t)event->event.pid);
     output_number(object, "uid", event->event.uid);
-    output_text(object, "user", USER_TEXT(event->event.uid));
+    output_text(object, "user", user_name(event->event.uid));
     output_text(object, is_command ? "command" : "name", is_command ? event->event.text : event->event.name);
   }
   put_details(object, begin, event);
@@ -409,7 +408,7 @@ static void show_run(const struct reader *reader, const struct gs_msg *end, cons
   when[strlen("2026-01-31 12:00:00")] = '\0';
   snprintf(how, sizeof how, "exit %d", end->event.end.status);
   printf("%6u %8d %-10s %-16s %s %10s %10s %10s %6lu %-8s %s\n", end->event.job, end->event.pid,
-         USER_TEXT(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
+         user_name(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
          DURATION_TEXT(end->event.end.gpu_ns), DURATION_TEXT(end->event.end.waited_ns), end->event.end.turns,
          end->event.detail == GS_END_EXIT ? how : end_name(end->event.detail), command ? command : "-");
 }

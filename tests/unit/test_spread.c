@@ -1,5 +1,5 @@
 /* test_spread.c - which GPUs each of many jobs sees, and which jobs are left alone. */
-#include "ctl/spread.h"
+#include "ctl/joblist.h"
 
 #include <stdio.h>
 #include <stdlib.h>

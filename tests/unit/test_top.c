@@ -135,10 +135,11 @@ START_TEST(a_job_has_figures_of_its_own_on_each_gpu) {
     add_job(7, "a", 9 * NS_PER_S, 0);
     finish();
   }
-  ck_assert_uint_eq(model.job_count, 2);
+  ck_assert_uint_eq(model.status.job_count, 2);
   ck_close(model.jobs[0].held_share, 0.5);
   ck_close(model.jobs[1].held_share, 0);
-  ck_assert(model.jobs[0].gpu == &model.gpus[0] && model.jobs[1].gpu == &model.gpus[1]);
+  ck_assert(model.jobs[0].figures->gpu == model.gpus[0].figures &&
+            model.jobs[1].figures->gpu == model.gpus[1].figures);
 }
 END_TEST
 
@@ -163,10 +164,10 @@ START_TEST(memory_is_on_the_card_or_away) {
   set_bytes(add_job(2, "b", 0, 0), 6 * GIB, 2 * GIB);
   set_bytes(add_job(3, "c", 0, 0), GIB, 2 * GIB); /* it frees just now */
   finish();
-  ck_assert_uint_eq(model.gpus[0].card_bytes, 10 * GIB);
-  ck_assert_uint_eq(model.gpus[0].away_bytes, 4 * GIB);
-  ck_assert_uint_eq(model.jobs[1].away_bytes, 4 * GIB);
-  ck_assert_uint_eq(model.jobs[2].away_bytes, 0);
+  ck_assert_uint_eq(model.gpus[0].figures->card_bytes, 10 * GIB);
+  ck_assert_uint_eq(model.gpus[0].figures->away_bytes, 4 * GIB);
+  ck_assert_uint_eq(figures_away_bytes(model.jobs[1].figures->job), 4 * GIB);
+  ck_assert_uint_eq(figures_away_bytes(model.jobs[2].figures->job), 0);
 }
 END_TEST
 
@@ -185,7 +186,7 @@ START_TEST(what_a_gpu_does) {
   finish();
   top_text_daemon(line, &model);
   line_has("gpushare-daemon 1.2, up 1:02:03, 1 GPU, 0 jobs");
-  top_text_gpu(line, &model, &model.gpus[0]);
+  top_text_gpu(line, &model.gpus[0]);
   ck_assert_str_eq(line, "GPU 0 Card: on, fair, turns of 20 s, 13.2 s left; held by 1 (train), 2 (infer), "
                          "3 (train) and 2 more, 2 wait");
   top_text_handovers(line, &model.gpus[0]);
@@ -197,7 +198,7 @@ START_TEST(a_gpu_without_turns_or_holders) {
   begin(NS_PER_S);
   add_gpu(0, 0)->gpu_status.flags = 0;
   finish();
-  top_text_gpu(line, &model, &model.gpus[0]);
+  top_text_gpu(line, &model.gpus[0]);
   ck_assert_str_eq(line, "GPU 0 Card: on, fair, all run; held by nobody, 0 wait");
 }
 END_TEST
@@ -299,7 +300,7 @@ static const char *rows(void) {
   *text = '\0';
   for (size_t i = 0; i < view.row_count; i++)
     sprintf(text + strlen(text), "%s%s%u", i ? " " : "", i == view.selected ? "*" : "",
-            view.rows[i]->figures.job->job_status.job);
+            view.rows[i]->figures->job->job_status.job);
   return text;
 }
 
