@@ -157,26 +157,34 @@ int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   return send_question(fd, &question, error);
 }
 
+/* Room for one more. False: no memory. */
+static bool make_room(struct answer *answer) {
+  if (answer->count < answer->room)
+    return true;
+  size_t more = answer->room ? 2 * answer->room : 64;
+  struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
+  if (!grown)
+    return false;
+  answer->msgs = grown;
+  answer->room = more;
+  return true;
+}
+
 int answer_take(struct answer *answer, int fd, struct ask_error *error) {
-  struct gs_msg msg;
-  int code = take(fd, &msg, error);
-  if (code != CTL_OK || msg.type == GS_STATUS_END)
-    return code;
-  if (msg.type == GS_REPLY)
-    return refused(&msg, error);
-  if (msg.type == GS_STATUS_JOB && !answer->has_gpu) /* who reads relies on that */
-    return ask_complain(error, CTL_NO_DAEMON, NONSENSE);
-  answer->has_gpu |= msg.type == GS_STATUS_GPU;
-  if (answer->count == answer->room) {
-    size_t more = answer->room ? 2 * answer->room : 64;
-    struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
-    if (!grown)
+  for (;;) {
+    struct gs_msg msg;
+    int code = take(fd, &msg, error);
+    if (code != CTL_OK || msg.type == GS_STATUS_END)
+      return code;
+    if (msg.type == GS_REPLY)
+      return refused(&msg, error);
+    if (msg.type == GS_STATUS_JOB && !answer->has_gpu) /* who reads relies on that */
+      return ask_complain(error, CTL_NO_DAEMON, NONSENSE);
+    answer->has_gpu |= msg.type == GS_STATUS_GPU;
+    if (!make_room(answer))
       return ask_complain(error, CTL_NO_DAEMON, "out of memory");
-    answer->msgs = grown;
-    answer->room = more;
+    answer->msgs[answer->count++] = msg;
   }
-  answer->msgs[answer->count++] = msg;
-  return ASK_MORE;
 }
 
 void answer_drop(struct answer *answer) {

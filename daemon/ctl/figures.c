@@ -189,19 +189,22 @@ uint64_t figures_away_bytes(const struct gs_msg *job) {
   return used > resident ? used - resident : 0;
 }
 
-/* Jobs of a user stand beside each other: the last name is remembered. */
+/* A look into the system's list costs as much as a row of a table, so names are remembered. */
 const char *user_name(uint32_t uid) {
-  static char name[256];
-  static uint32_t whose;
-  if (*name && uid == whose)
-    return name;
+  static struct {
+    uint32_t uid;
+    char name[64];
+  } known[64];
+  size_t i = uid % (sizeof known / sizeof *known);
+  if (*known[i].name && known[i].uid == uid)
+    return known[i].name;
   const struct passwd *user = getpwuid(uid);
+  known[i].uid = uid;
   if (user)
-    snprintf(name, sizeof name, "%s", user->pw_name);
+    snprintf(known[i].name, sizeof known[i].name, "%s", user->pw_name);
   else
-    snprintf(name, sizeof name, "%u", uid);
-  whose = uid;
-  return name;
+    snprintf(known[i].name, sizeof known[i].name, "%u", uid);
+  return known[i].name;
 }
 
 const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]) {
