@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "deviceplugin.pb-c.h"
-#include "plugin/service.h"
+#include "plugin/rpc_server.h"
 #include "suite.h"
 
 static struct gpus gpus;
