@@ -209,6 +209,15 @@ int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error
   return CTL_OK;
 }
 
+int ask_status(const char *path, struct gs_msg **msgs, size_t *count, struct ask_error *error) {
+  int fd, code = ask_try_connect(path, &fd, error);
+  if (code != CTL_OK)
+    return code;
+  code = ask_try_status(fd, msgs, count, error);
+  close(fd);
+  return code;
+}
+
 /* ---- events ---- */
 
 int ask_events(int fd, const struct gs_msg *question,

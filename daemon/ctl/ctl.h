@@ -97,8 +97,11 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
 int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
-/* The same in steps, without waiting: the question; then, whenever the connection is readable, what has come of
- * the answer (ASK_MORE, until CTL_OK: it is whole). */
+/* The same over a connection of its own. */
+int ask_status(const char *path, struct gs_msg **msgs, size_t *count, struct ask_error *error);
+
+/* The same in steps, without waiting: the question; then, whenever the connection is readable, what has come
+ * of the answer (ASK_MORE, until CTL_OK: it is whole). */
 struct answer {
   struct gs_msg *msgs; /* from malloc */
   size_t count, room;

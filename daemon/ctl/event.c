@@ -230,6 +230,8 @@ void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *even
 
 /* ---- for programs ---- */
 
+#define EVENT(part, name) OUTPUT_FIELD(event.part, name)
+
 static json_t *value_json(unsigned kind, unsigned detail, uint64_t value) {
   const char *name = kind == GS_EVENT_TERM ? words_of_term(detail, value) : words_of_setting(detail, value);
   return name ? json_string(name) : json_integer((json_int_t)value);
@@ -245,14 +247,13 @@ void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t v
 
 static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_msg *event) {
   char when[EVENT_TIME_SIZE];
+  static const struct output_field times[] = {EVENT(end, gpu_ns), EVENT(end, waited_ns), EVENT(end, turns)};
   bool exited = event->event.detail == GS_END_EXIT;
   event_utc_time(event_realtime_ns(begin, event->event.end.started_ns), when);
   output_text(object, "started", when);
   output_text(object, "end", end_name(event->event.detail));
   json_object_set_new(object, "status", exited ? json_integer(event->event.end.status) : json_null());
-  output_number(object, "gpu_ns", event->event.end.gpu_ns);
-  output_number(object, "waited_ns", event->event.end.waited_ns);
-  output_number(object, "turns", event->event.end.turns);
+  OUTPUT_FIELDS(object, event, times);
 }
 
 static void put_change(json_t *object, const struct gs_msg *event) {
@@ -294,6 +295,9 @@ static void put_turn(json_t *object, const struct gs_msg *event) {
 }
 
 static void put_details(json_t *object, const struct gs_msg *begin, const struct gs_msg *event) {
+  static const struct output_field handover[] = {EVENT(handover, drain_ns), EVENT(handover, move_ns),
+                                                 EVENT(handover, evicted_bytes),
+                                                 EVENT(handover, restored_bytes)};
   switch (event->event.kind) {
   case GS_EVENT_STARTED:
   case GS_EVENT_COMMAND:
@@ -308,10 +312,7 @@ static void put_details(json_t *object, const struct gs_msg *begin, const struct
     put_change(object, event);
     break;
   case GS_EVENT_HANDOVER:
-    output_number(object, "drain_ns", event->event.handover.drain_ns);
-    output_number(object, "move_ns", event->event.handover.move_ns);
-    output_number(object, "evicted_bytes", event->event.handover.evicted_bytes);
-    output_number(object, "restored_bytes", event->event.handover.restored_bytes);
+    OUTPUT_FIELDS(object, event, handover);
     break;
   case GS_EVENT_TURNS:
     output_bool(object, "taken", event->event.detail);

@@ -5,7 +5,6 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/gpu_number.h"
 
@@ -104,11 +103,7 @@ int status_fetch(const struct request *request, struct status *status) {
   struct gs_msg *msgs;
   struct ask_error error;
   size_t count;
-  int fd, code = connect_daemon(request, &fd);
-  if (code != CTL_OK)
-    return code;
-  code = ask_say(ask_try_status(fd, &msgs, &count, &error), &error);
-  close(fd);
+  int code = ask_say(ask_status(daemon_path(&request->run), &msgs, &count, &error), &error);
   if (code == CTL_OK && status_read(status, msgs, count) < 0)
     return command_error(CTL_REFUSED, "out of memory");
   return code;

@@ -428,16 +428,12 @@ void visible_look_at_rooms(struct spread *spread, const char *socket) {
   struct ask_error error;
   struct gs_msg *msgs;
   size_t count;
-  int fd;
-  if (ask_try_connect(socket, &fd, &error) != CTL_OK)
+  if (ask_status(socket, &msgs, &count, &error) != CTL_OK)
     return;
-  if (ask_try_status(fd, &msgs, &count, &error) == CTL_OK) {
-    spread_forget_rooms(spread);
-    for (size_t i = 0; i < count; i++)
-      if (msgs[i].type == GS_STATUS_GPU)
-        spread_set_use(spread, msgs[i].gpu_status.uuid, msgs[i].gpu_status.capacity_bytes,
-                       msgs[i].gpu_status.used_bytes);
-    free(msgs);
-  }
-  close(fd);
+  spread_forget_rooms(spread);
+  for (size_t i = 0; i < count; i++)
+    if (msgs[i].type == GS_STATUS_GPU)
+      spread_set_use(spread, msgs[i].gpu_status.uuid, msgs[i].gpu_status.capacity_bytes,
+                     msgs[i].gpu_status.used_bytes);
+  free(msgs);
 }
