@@ -16,8 +16,7 @@
 #define GONE "the daemon has closed the connection: see gpushare-daemon's log"
 #define NONSENSE "the daemon's answer makes no sense: install the same version of both"
 
-__attribute__((format(printf, 3, 4))) static int complain(struct ask_error *error, int code,
-                                                          const char *format, ...) {
+int ask_complain(struct ask_error *error, int code, const char *format, ...) {
   va_list list;
   va_start(list, format);
   vsnprintf(error->text, sizeof error->text, format, list);
@@ -32,7 +31,7 @@ int ask_say(int code, const struct ask_error *error) {
 }
 
 int ask_silence(struct ask_error *error) {
-  return complain(error, CTL_NO_DAEMON, "the daemon does not answer: see gpushare-daemon's log");
+  return ask_complain(error, CTL_NO_DAEMON, "the daemon does not answer: see gpushare-daemon's log");
 }
 
 /* ---- a connection ---- */
@@ -42,12 +41,13 @@ static int take_connection(int result, const char *path, int *fd, struct ask_err
   if (result == -EAGAIN)
     return ASK_MORE;
   if (result == -ENOENT || result == -ECONNREFUSED)
-    return complain(error, CTL_NO_DAEMON,
-                    "no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
-                    "socket with --socket",
-                    path);
+    return ask_complain(
+        error, CTL_NO_DAEMON,
+        "no daemon at %s: start gpushare-daemon (as root for the default socket), or name its "
+        "socket with --socket",
+        path);
   if (result < 0)
-    return complain(error, CTL_NO_DAEMON, "can't reach a daemon at %s: %s", path, strerror(-result));
+    return ask_complain(error, CTL_NO_DAEMON, "can't reach a daemon at %s: %s", path, strerror(-result));
   *fd = result;
   return CTL_OK;
 }
@@ -65,13 +65,13 @@ int ask_try_connect(const char *path, int *fd, struct ask_error *error) {
 
 static int rejected(const struct gs_msg *msg, struct ask_error *error) {
   if (msg->registered.reason == GS_REJECT_LIMIT)
-    return complain(
+    return ask_complain(
         error, CTL_REFUSED,
         "the daemon has no room for another connection of this user (limit %lu): end some of them",
         (unsigned long)msg->registered.value);
-  return complain(error, CTL_REFUSED,
-                  "the daemon speaks protocol %lu, this program %u: install the same version",
-                  (unsigned long)msg->registered.value, GS_PROTOCOL_VERSION);
+  return ask_complain(error, CTL_REFUSED,
+                      "the daemon speaks protocol %lu, this program %u: install the same version",
+                      (unsigned long)msg->registered.value, GS_PROTOCOL_VERSION);
 }
 
 /* A daemon's texts go to terminals. The copy is of the same text. */
@@ -104,10 +104,10 @@ static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
   if (err == -EAGAIN)
     return ASK_MORE;
   if (err == -EPROTONOSUPPORT)
-    return complain(error, CTL_NO_DAEMON,
-                    "the daemon speaks another version: install the same version of both");
+    return ask_complain(error, CTL_NO_DAEMON,
+                        "the daemon speaks another version: install the same version of both");
   if (err < 0)
-    return complain(error, CTL_NO_DAEMON, GONE);
+    return ask_complain(error, CTL_NO_DAEMON, GONE);
   make_printable(msg);
   return msg->type == GS_REJECTED ? rejected(msg, error) : CTL_OK;
 }
@@ -131,12 +131,12 @@ static int receive(int fd, int ms, struct gs_msg *msg, struct ask_error *error) 
 }
 
 static int refused(const struct gs_msg *msg, struct ask_error *error) {
-  return complain(error, CTL_REFUSED, "%s",
-                  *msg->reply.text ? msg->reply.text : strerror((int)(0 - (uint32_t)msg->status)));
+  return ask_complain(error, CTL_REFUSED, "%s",
+                      *msg->reply.text ? msg->reply.text : strerror((int)(0 - (uint32_t)msg->status)));
 }
 
 static int send_question(int fd, const struct gs_msg *question, struct ask_error *error) {
-  return wire_send(fd, question) < 0 ? complain(error, CTL_NO_DAEMON, GONE) : CTL_OK;
+  return wire_send(fd, question) < 0 ? ask_complain(error, CTL_NO_DAEMON, GONE) : CTL_OK;
 }
 
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error) {
@@ -145,7 +145,7 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
   if (code == CTL_OK)
     code = receive(fd, ASK_ANSWER_MS, &answer, error);
   if (code == CTL_OK && answer.type != GS_REPLY)
-    return complain(error, CTL_NO_DAEMON, NONSENSE);
+    return ask_complain(error, CTL_NO_DAEMON, NONSENSE);
   return code == CTL_OK && answer.status != 0 ? refused(&answer, error) : code;
 }
 
@@ -157,26 +157,34 @@ int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   return send_question(fd, &question, error);
 }
 
+/* Room for one more. False: no memory. */
+static bool make_room(struct answer *answer) {
+  if (answer->count < answer->room)
+    return true;
+  size_t more = answer->room ? 2 * answer->room : 64;
+  struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
+  if (!grown)
+    return false;
+  answer->msgs = grown;
+  answer->room = more;
+  return true;
+}
+
 int answer_take(struct answer *answer, int fd, struct ask_error *error) {
-  struct gs_msg msg;
-  int code = take(fd, &msg, error);
-  if (code != CTL_OK || msg.type == GS_STATUS_END)
-    return code;
-  if (msg.type == GS_REPLY)
-    return refused(&msg, error);
-  if (msg.type == GS_STATUS_JOB && !answer->has_gpu) /* who reads relies on that */
-    return complain(error, CTL_NO_DAEMON, NONSENSE);
-  answer->has_gpu |= msg.type == GS_STATUS_GPU;
-  if (answer->count == answer->room) {
-    size_t more = answer->room ? 2 * answer->room : 64;
-    struct gs_msg *grown = realloc(answer->msgs, more * sizeof *grown);
-    if (!grown)
-      return complain(error, CTL_NO_DAEMON, "out of memory");
-    answer->msgs = grown;
-    answer->room = more;
+  for (;;) {
+    struct gs_msg msg;
+    int code = take(fd, &msg, error);
+    if (code != CTL_OK || msg.type == GS_STATUS_END)
+      return code;
+    if (msg.type == GS_REPLY)
+      return refused(&msg, error);
+    if (msg.type == GS_STATUS_JOB && !answer->has_gpu) /* who reads relies on that */
+      return ask_complain(error, CTL_NO_DAEMON, NONSENSE);
+    answer->has_gpu |= msg.type == GS_STATUS_GPU;
+    if (!make_room(answer))
+      return ask_complain(error, CTL_NO_DAEMON, "out of memory");
+    answer->msgs[answer->count++] = msg;
   }
-  answer->msgs[answer->count++] = msg;
-  return ASK_MORE;
 }
 
 void answer_drop(struct answer *answer) {
@@ -199,6 +207,15 @@ int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error
   *msgs = answer.msgs;
   *count = answer.count;
   return CTL_OK;
+}
+
+int ask_status(const char *path, struct gs_msg **msgs, size_t *count, struct ask_error *error) {
+  int fd, code = ask_try_connect(path, &fd, error);
+  if (code != CTL_OK)
+    return code;
+  code = ask_try_status(fd, msgs, count, error);
+  close(fd);
+  return code;
 }
 
 /* ---- events ---- */
@@ -249,14 +266,4 @@ const char *daemon_path(const struct run_request *request) {
 int connect_daemon(const struct request *request, int *fd) {
   struct ask_error error;
   return ask_say(ask_try_connect(daemon_path(&request->run), fd, &error), &error);
-}
-
-int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count) {
-  struct ask_error error;
-  int fd, code = connect_daemon(request, &fd);
-  if (code != CTL_OK)
-    return code;
-  code = ask_say(ask_try_status(fd, msgs, count, &error), &error);
-  close(fd);
-  return code;
 }

@@ -44,25 +44,18 @@ struct request {
 
 /* ---- the commands: each returns an exit code, after a line on stderr unless it is CTL_OK ---- */
 
-int status_command(const struct request *request);   /* show_status.c */
-int jobs_command(const struct request *request);     /* jobs.c */
+int status_command(const struct request *request);   /* show.c */
+int jobs_command(const struct request *request);     /* likewise */
+int plan_command(const struct request *request);     /* likewise */
 int why_command(const struct request *request);      /* why.c: why JOB */
-int plan_command(const struct request *request);     /* show_plan.c */
 int top_command(const struct request *request);      /* top.c */
 int events_command(const struct request *request);   /* event.c: events, history */
 int history_command(const struct request *request);  /* likewise */
 int timeline_command(const struct request *request); /* trace.c */
-int cdi_command(const struct request *request);      /* cdi.c: cdi generate */
-int change_gpus(const struct request *request);      /* change_settings.c: of GPUs */
+int cdi_command(const struct request *request);      /* run.c: cdi generate */
+int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
 int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
-
-/* top on a terminal, until a key ends it (top_live.c). */
-int top_live(const char *path, uint64_t interval_ns);
-
-/* The library to be preloaded, on this host: as named, else as the environment says, else gpusharectl's own,
- * else by its bare name. An exit code likewise. */
-int find_library(const char *named, char path[PATH_MAX]);
 
 /* ---- ask.c: what returns an exit code prints one line on stderr if that is not CTL_OK; what takes an
  * ask_error prints nothing, and writes the line there ---- */
@@ -76,16 +69,19 @@ int command_error(int code, const char *format, ...) __attribute__((format(print
 /* Of the daemon that the request is for. */
 const char *daemon_path(const struct run_request *request);
 
-/* Connect to that daemon; *fd on success. Ask for its state, as ask_try_status. */
+/* Connect to that daemon; *fd on success. */
 int connect_daemon(const struct request *request, int *fd);
-int fetch_status(const struct request *request, struct gs_msg **msgs, size_t *count);
 
 #define ASK_ANSWER_MS 10000 /* so long the daemon may take */
 #define ASK_MORE (-1)       /* no exit code: more is to come */
 
 struct ask_error {
-  char text[256];
+  char text[512];
 };
+
+/* Write it; the code. */
+int ask_complain(struct ask_error *error, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Print it, unless the code is CTL_OK; the code. */
 int ask_say(int code, const struct ask_error *error);
@@ -101,8 +97,11 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
 int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
-/* The same in steps, without waiting: the question; then, whenever the connection is readable, one message of
- * the answer (ASK_MORE, until CTL_OK: it is whole). */
+/* The same over a connection of its own. */
+int ask_status(const char *path, struct gs_msg **msgs, size_t *count, struct ask_error *error);
+
+/* The same in steps, without waiting: the question; then, whenever the connection is readable, what has come
+ * of the answer (ASK_MORE, until CTL_OK: it is whole). */
 struct answer {
   struct gs_msg *msgs; /* from malloc */
   size_t count, room;

@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
-#include "common/parse.h"
 #include "common/wire.h"
 #include "common/words.h"
 #include "ctl/figures.h"
@@ -109,7 +108,7 @@ static void tell_actor(FILE *out, const struct gs_msg *event) {
   else if (event->event.kind == GS_EVENT_TERM && pid == event->event.pid)
     fputs(", as it asks itself", out);
   else
-    fprintf(out, ", by %s (pid %d)", USER_TEXT(event->event.change.by_uid), pid);
+    fprintf(out, ", by %s (pid %d)", user_name(event->event.change.by_uid), pid);
 }
 
 static void tell_term(FILE *out, const struct gs_msg *event) {
@@ -231,6 +230,8 @@ void event_tell(FILE *out, const struct gs_msg *begin, const struct gs_msg *even
 
 /* ---- for programs ---- */
 
+#define EVENT(part, name) OUTPUT_FIELD(event.part, name)
+
 static json_t *value_json(unsigned kind, unsigned detail, uint64_t value) {
   const char *name = kind == GS_EVENT_TERM ? words_of_term(detail, value) : words_of_setting(detail, value);
   return name ? json_string(name) : json_integer((json_int_t)value);
@@ -246,14 +247,13 @@ void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t v
 
 static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_msg *event) {
   char when[EVENT_TIME_SIZE];
+  static const struct output_field times[] = {EVENT(end, gpu_ns), EVENT(end, waited_ns), EVENT(end, turns)};
   bool exited = event->event.detail == GS_END_EXIT;
   event_utc_time(event_realtime_ns(begin, event->event.end.started_ns), when);
   output_text(object, "started", when);
   output_text(object, "end", end_name(event->event.detail));
   json_object_set_new(object, "status", exited ? json_integer(event->event.end.status) : json_null());
-  output_number(object, "gpu_ns", event->event.end.gpu_ns);
-  output_number(object, "waited_ns", event->event.end.waited_ns);
-  output_number(object, "turns", event->event.end.turns);
+  OUTPUT_FIELDS(object, event, times);
 }
 
 static void put_change(json_t *object, const struct gs_msg *event) {
@@ -295,6 +295,9 @@ static void put_turn(json_t *object, const struct gs_msg *event) {
 }
 
 static void put_details(json_t *object, const struct gs_msg *begin, const struct gs_msg *event) {
+  static const struct output_field handover[] = {EVENT(handover, drain_ns), EVENT(handover, move_ns),
+                                                 EVENT(handover, evicted_bytes),
+                                                 EVENT(handover, restored_bytes)};
   switch (event->event.kind) {
   case GS_EVENT_STARTED:
   case GS_EVENT_COMMAND:
@@ -309,10 +312,7 @@ static void put_details(json_t *object, const struct gs_msg *begin, const struct
     put_change(object, event);
     break;
   case GS_EVENT_HANDOVER:
-    output_number(object, "drain_ns", event->event.handover.drain_ns);
-    output_number(object, "move_ns", event->event.handover.move_ns);
-    output_number(object, "evicted_bytes", event->event.handover.evicted_bytes);
-    output_number(object, "restored_bytes", event->event.handover.restored_bytes);
+    OUTPUT_FIELDS(object, event, handover);
     break;
   case GS_EVENT_TURNS:
     output_bool(object, "taken", event->event.detail);
@@ -339,7 +339,7 @@ static json_t *make_json(const struct gs_msg *begin, const struct gs_msg *event)
     output_number(object, "job", event->event.job);
     output_number(object, "pid", (uint64_t)event->event.pid);
     output_number(object, "uid", event->event.uid);
-    output_text(object, "user", USER_TEXT(event->event.uid));
+    output_text(object, "user", user_name(event->event.uid));
     output_text(object, is_command ? "command" : "name", is_command ? event->event.text : event->event.name);
   }
   put_details(object, begin, event);
@@ -409,7 +409,7 @@ static void show_run(const struct reader *reader, const struct gs_msg *end, cons
   when[strlen("2026-01-31 12:00:00")] = '\0';
   snprintf(how, sizeof how, "exit %d", end->event.end.status);
   printf("%6u %8d %-10s %-16s %s %10s %10s %10s %6lu %-8s %s\n", end->event.job, end->event.pid,
-         USER_TEXT(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
+         user_name(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
          DURATION_TEXT(end->event.end.gpu_ns), DURATION_TEXT(end->event.end.waited_ns), end->event.end.turns,
          end->event.detail == GS_END_EXIT ? how : end_name(end->event.detail), command ? command : "-");
 }

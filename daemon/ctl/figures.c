@@ -1,84 +1,115 @@
-/* figures.c - what a status shows of GPUs and jobs beyond what the daemon's messages say as such. */
+/* figures.c - the daemon's answer to the question for its state, taken apart, and what it says in words. */
 #include "ctl/figures.h"
 
+#include <errno.h>
 #include <pwd.h>
-#include <stddef.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "common/clock.h"
+#include "common/gpu_number.h"
 
-void figures_say(FILE *out, const char *text, void (*put)(FILE *out, char code, const void *context),
-                 const void *context) {
-  for (; *text; text++)
-    if (*text == '$')
-      put(out, *++text, context);
-    else
-      fputc(*text, out);
+/* ---- the answer, taken apart ---- */
+
+static void note_job(struct gpu_figures *gpu, const struct gs_msg *msg) {
+  gpu->held_sum_ns += msg->job_status.held_ns;
+  gpu->card_bytes += msg->job_status.resident_bytes;
+  gpu->away_bytes += figures_away_bytes(msg);
+  gpu->preempting += msg->job_status.flags & GS_STATE_PREEMPTS ? 1 : 0;
+  gpu->own_contexts += msg->job_status.flags & GS_STATE_OWN_CONTEXT ? 1 : 0;
 }
 
-/* ---- a GPU ---- */
-
-static void note_terms(struct gpu_figures *figures, const struct gs_msg *msg) {
-  figures->terms_shown[GS_TERM_WEIGHT] |= msg->terms_status.weight != GS_WEIGHT_DEFAULT;
-  figures->terms_shown[GS_TERM_PRIORITY] |= msg->terms_status.priority != 0;
-  figures->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
-  figures->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
-  figures->terms_shown[GS_TERM_SOFT_LIMIT] |= msg->terms_status.soft_limit_bytes != 0;
-  figures->terms_shown[GS_TERM_RATE] |= msg->terms_status.rate != 0;
-  figures->terms_shown[GS_TERM_CLASS] |= msg->terms_status.class != GS_CLASS_STANDARD;
+static void note_terms(struct gpu_figures *gpu, const struct gs_msg *msg) {
+  gpu->terms_shown[GS_TERM_WEIGHT] |= msg->terms_status.weight != GS_WEIGHT_DEFAULT;
+  gpu->terms_shown[GS_TERM_PRIORITY] |= msg->terms_status.priority != 0;
+  gpu->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
+  gpu->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
+  gpu->terms_shown[GS_TERM_SOFT_LIMIT] |= msg->terms_status.soft_limit_bytes != 0;
+  gpu->terms_shown[GS_TERM_RATE] |= msg->terms_status.rate != 0;
+  gpu->terms_shown[GS_TERM_CLASS] |= msg->terms_status.class != GS_CLASS_STANDARD;
   int width = (int)strlen(msg->terms_status.gang);
-  if (width > figures->gang_width)
-    figures->gang_width = width;
+  gpu->gang_width = width > gpu->gang_width ? width : gpu->gang_width;
 }
 
-static void note_origin(struct gpu_figures *figures, const struct gs_msg *msg, int32_t pid) {
+static void note_origin(struct gpu_figures *gpu, const struct gs_msg *msg, int32_t pid) {
   char text[FIGURES_FROM_SIZE];
   int width = (int)strlen(figures_from(msg, text)), own_pid = msg->origin_status.own_pid;
-  if (width > figures->from_width)
-    figures->from_width = width;
-  figures->own_pids |= own_pid != 0 && own_pid != pid;
+  gpu->from_width = width > gpu->from_width ? width : gpu->from_width;
+  gpu->own_pids |= own_pid != 0 && own_pid != pid;
 }
 
-struct gpu_figures figures_of_gpu(const struct gs_msg *gpu, const struct gs_msg *end) {
-  static const struct gs_msg none;
-  struct gpu_figures figures = {.gpu = gpu, .handover = &none};
-  int32_t pid = 0; /* of the last job */
-  for (const struct gs_msg *msg = gpu + 1; msg < end && msg->type != GS_STATUS_GPU; msg++) {
-    if (msg->type == GS_STATUS_HANDOVER) {
-      figures.handover = msg;
-    } else if (msg->type == GS_STATUS_JOB) {
-      figures.held_sum_ns += msg->job_status.held_ns;
-      pid = msg->job_status.pid;
-      figures.preempting += msg->job_status.flags & GS_STATE_PREEMPTS ? 1 : 0;
-      figures.own_contexts += msg->job_status.flags & GS_STATE_OWN_CONTEXT ? 1 : 0;
-    } else if (msg->type == GS_STATUS_TERMS) {
-      note_terms(&figures, msg);
-    } else if (msg->type == GS_STATUS_ORIGIN) {
-      note_origin(&figures, msg, pid);
-    }
-  }
-  return figures;
-}
-
-/* ---- a job ---- */
-
-struct job_figures figures_of_job(const struct gs_msg *job, const struct gs_msg *end) {
+static struct job_figures *begin_job(struct status *status, struct gpu_figures *gpu,
+                                     const struct gs_msg *msg) {
   static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT},
                              unknown = {.wait_status.reason = GS_REASON_IDLE},
                              nowhere = {.origin_status.kind = GS_ORIGIN_NONE};
-  struct job_figures figures = {.job = job, .terms = &usual, .wait = &unknown, .origin = &nowhere};
-  for (const struct gs_msg *msg = job + 1; msg < end; msg++)
-    if (msg->type == GS_STATUS_TERMS)
-      figures.terms = msg;
-    else if (msg->type == GS_STATUS_WAIT)
-      figures.wait = msg;
-    else if (msg->type == GS_STATUS_ORIGIN)
-      figures.origin = msg;
-    else
-      break;
-  return figures;
+  struct job_figures *job = &status->jobs[status->job_count++];
+  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere};
+  gpu->job_count++;
+  note_job(gpu, msg);
+  return job;
 }
+
+static void read_all(struct status *status, size_t count) {
+  static const struct gs_msg none;
+  struct gpu_figures *gpu = NULL;
+  struct job_figures *job = NULL;
+  for (const struct gs_msg *msg = status->msgs; msg < status->msgs + count; msg++)
+    if (msg->type == GS_STATUS_DAEMON) {
+      status->daemon = msg;
+    } else if (msg->type == GS_STATUS_GPU) {
+      gpu = &status->gpus[status->gpu_count++];
+      *gpu = (struct gpu_figures){.gpu = msg, .handover = &none, .jobs = status->jobs + status->job_count};
+      job = NULL;
+    } else if (msg->type == GS_STATUS_HANDOVER && gpu) {
+      gpu->handover = msg;
+    } else if (msg->type == GS_STATUS_JOB && gpu) {
+      job = begin_job(status, gpu, msg);
+    } else if (msg->type == GS_STATUS_TERMS && job) {
+      job->terms = msg;
+      note_terms(gpu, msg);
+    } else if (msg->type == GS_STATUS_WAIT && job) {
+      job->wait = msg;
+    } else if (msg->type == GS_STATUS_ORIGIN && job) {
+      job->origin = msg;
+      note_origin(gpu, msg, job->job->job_status.pid);
+    }
+}
+
+int status_read(struct status *status, struct gs_msg *msgs, size_t count) {
+  size_t gpus = 0, jobs = 0;
+  for (size_t i = 0; i < count; i++) {
+    gpus += msgs[i].type == GS_STATUS_GPU;
+    jobs += msgs[i].type == GS_STATUS_JOB;
+  }
+  *status = (struct status){.msgs = msgs,
+                            .gpus = calloc(gpus + 1, sizeof *status->gpus),
+                            .jobs = calloc(jobs + 1, sizeof *status->jobs)};
+  if (!status->gpus || !status->jobs) {
+    status_free(status);
+    return -ENOMEM;
+  }
+  read_all(status, count);
+  return 0;
+}
+
+void status_free(struct status *status) {
+  free(status->msgs);
+  free(status->gpus);
+  free(status->jobs);
+  *status = (struct status){0};
+}
+
+int status_fetch(const struct request *request, struct status *status) {
+  struct gs_msg *msgs;
+  struct ask_error error;
+  size_t count;
+  int code = ask_say(ask_status(daemon_path(&request->run), &msgs, &count, &error), &error);
+  if (code == CTL_OK && status_read(status, msgs, count) < 0)
+    return command_error(CTL_REFUSED, "out of memory");
+  return code;
+}
+
+/* ---- names ---- */
 
 static const char *const states[] = {
     [GS_JOB_IDLE] = "idle",         [GS_JOB_WAITING] = "waiting",   [GS_JOB_HOLDING] = "holding",
@@ -139,19 +170,99 @@ bool figures_waits_for_memory(const struct job_figures *job) {
   return job->wait->wait_status.reason == GS_REASON_MEMORY;
 }
 
-bool figures_waits_for_room(const struct gpu_figures *figures, const struct gs_msg *job) {
-  uint64_t needs = job->job_status.used_bytes, most = figures->gpu->gpu_status.capacity_bytes;
-  most -= figures->handover->handover_status.overhead_bytes < most
-              ? figures->handover->handover_status.overhead_bytes
-              : most;
-  return job->job_status.state == GS_JOB_HOLDING && figures->gpu->gpu_status.flags & GS_GPU_SERIALIZED &&
-         job->job_status.resident_bytes < (needs < most ? needs : most);
+bool figures_waits_for_room(const struct job_figures *job) {
+  uint64_t most = job->gpu->gpu->gpu_status.capacity_bytes, needs = job->job->job_status.used_bytes;
+  uint64_t overhead = job->gpu->handover->handover_status.overhead_bytes;
+  most -= overhead < most ? overhead : most;
+  return job->job->job_status.state == GS_JOB_HOLDING &&
+         job->gpu->gpu->gpu_status.flags & GS_GPU_SERIALIZED &&
+         job->job->job_status.resident_bytes < (needs < most ? needs : most);
 }
 
-const char *figures_user_name(uint32_t uid, char buffer[16]) {
+uint64_t figures_away_bytes(const struct gs_msg *job) {
+  uint64_t used = job->job_status.used_bytes, resident = job->job_status.resident_bytes;
+  return used > resident ? used - resident : 0;
+}
+
+/* A look into the system's list costs as much as a row of a table, so names are remembered. */
+const char *user_name(uint32_t uid) {
+  static struct {
+    uint32_t uid;
+    char name[64];
+  } known[64];
+  size_t i = uid % (sizeof known / sizeof *known);
+  if (*known[i].name && known[i].uid == uid)
+    return known[i].name;
   const struct passwd *user = getpwuid(uid);
+  known[i].uid = uid;
   if (user)
-    return user->pw_name;
-  snprintf(buffer, 16, "%u", uid);
-  return buffer;
+    snprintf(known[i].name, sizeof known[i].name, "%s", user->pw_name);
+  else
+    snprintf(known[i].name, sizeof known[i].name, "%u", uid);
+  return known[i].name;
+}
+
+const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]) {
+  gpu_number_format_uuid(gpu->gpu, gpu->gpu_status.uuid, text);
+  return text;
+}
+
+/* Of a newer daemon it may be another one. */
+struct plan_rule figures_rule(const struct gs_msg *wait) {
+  static const struct {
+    const char *text;
+    enum plan_part part;
+  } rules[] = {
+      [GS_RULE_IDLE] = {"has nothing for the GPU to do", PLAN_RESTS},
+      [GS_RULE_SEATED] = {"has a seat", PLAN_SEATED},
+      [GS_RULE_MAKES_WAY] = {"has a seat until the quantum is over", PLAN_SEATED},
+      [GS_RULE_STOPS] = {"has lost its seat, and is to stop", PLAN_STOPS},
+      [GS_RULE_NEXT] = {"has a seat as soon as the jobs that must stop have stopped", PLAN_NEXT},
+      [GS_RULE_LATER] = {"will have a seat when the quantum is over", PLAN_LATER},
+      [GS_RULE_ONE_AT_A_TIME] = {"waits: in mode on there is one seat", PLAN_WAITS},
+      [GS_RULE_DOES_NOT_FIT] = {"waits: it does not fit beside the jobs with seats", PLAN_WAITS},
+      [GS_RULE_TOO_BIG] = {"cannot run: its memory is more than the GPU has for it", PLAN_WAITS},
+      [GS_RULE_STAYING] = {"waits: memory of other jobs does not leave the card", PLAN_WAITS},
+      [GS_RULE_SILENT_USER] = {"waits: another job of its user kept the GPU without an answer", PLAN_WAITS},
+      [GS_RULE_GANG] = {"waits: its gang cannot have seats on all of its GPUs yet", PLAN_WAITS},
+      [GS_RULE_GANG_HELD_UP] = {"waits: a member of its gang is paused, or cannot run", PLAN_WAITS},
+      [GS_RULE_FAR_BEHIND] = {"waits: too many jobs are before it", PLAN_WAITS},
+      [GS_RULE_PAUSED] = {"is paused", PLAN_RESTS},
+      [GS_RULE_ENTERS] = {"waits for memory to begin with", PLAN_WAITS},
+  };
+  static const char *const names[] = {
+#define X(name, value, word) [value] = (word),
+      GS_RULES(X)
+#undef X
+  };
+  unsigned rule =
+      wait->wait_status.rule < sizeof rules / sizeof *rules ? wait->wait_status.rule : GS_RULE_IDLE;
+  return (struct plan_rule){rules[rule].text, names[rule], rules[rule].part};
+}
+
+/* ---- as JSON ---- */
+
+void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu) {
+  output_gpu(object, key, gpu->gpu);
+  output_text(object, "uuid", UUID_TEXT(gpu));
+}
+
+void figures_put_plan(json_t *object, const struct gs_msg *wait) {
+  output_text(object, "rule", figures_rule(wait).name);
+  output_number(object, "need_bytes", wait->wait_status.need_bytes);
+  output_number(object, "budget_bytes", wait->wait_status.room_bytes);
+  output_number(object, "planned_bytes", wait->wait_status.planned_bytes);
+}
+
+void figures_put_wait(json_t *object, const struct gs_msg *wait) {
+  output_text(object, "reason", figures_reason_name(wait->wait_status.reason));
+  output_known(object, "awaited_job", wait->wait_status.awaited);
+  output_bounded(object, "expected_ns", wait->wait_status.expected_ns);
+  output_number(object, "lacking_bytes", wait->wait_status.lacking_bytes);
+  output_number(object, "expected_memory_bytes", wait->wait_status.expected_bytes);
+  output_text(object, "limited", figures_limited_name(wait->wait_status.limited));
+  json_object_set_new(object, "limit_share",
+                      figures_has_limit(wait) ? json_real(figures_limit_share(wait)) : json_null());
+  output_known(object, "limited_for", wait->wait_status.limited_for);
+  figures_put_plan(object, wait);
 }

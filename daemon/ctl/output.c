@@ -31,6 +31,17 @@ void output_gpu(json_t *object, const char *key, uint32_t number) {
     output_number(object, "instance", GS_GPU_PART(number) - 1);
 }
 
+void output_fields(json_t *object, const struct gs_msg *msg, const struct output_field *fields,
+                   size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const char *at = (const char *)msg + fields[i].at;
+    uint64_t value = fields[i].size == sizeof(uint64_t)   ? *(const uint64_t *)(const void *)at
+                     : fields[i].size == sizeof(uint32_t) ? *(const uint32_t *)(const void *)at
+                                                          : *(const uint16_t *)(const void *)at;
+    output_number(object, fields[i].key, value);
+  }
+}
+
 void output_text(json_t *object, const char *key, const char *text) {
   json_object_set_new(object, key, text ? json_string(text) : json_null());
 }

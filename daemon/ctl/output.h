@@ -6,8 +6,11 @@
 #include <jansson.h>
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+
+#include "gpushare/protocol.h"
 
 /* What is beyond the integers of JSON becomes the largest. */
 void output_number(json_t *object, const char *key, uint64_t value);
@@ -18,6 +21,17 @@ void output_bounded(json_t *object, const char *key, uint64_t value);
 
 /* The card's index; and, if it is a MIG instance, which of the card, as "instance". */
 void output_gpu(json_t *object, const char *key, uint32_t number);
+
+/* Numbers without a sign, of a message: under their names there. */
+struct output_field {
+  const char *key;
+  size_t at, size;
+};
+#define OUTPUT_FIELD(part, name)                                                                             \
+  { #name, offsetof(struct gs_msg, part.name), sizeof((struct gs_msg *)0)->part.name }
+#define OUTPUT_FIELDS(object, msg, fields)                                                                   \
+  output_fields(object, msg, fields, sizeof(fields) / sizeof *(fields))
+void output_fields(json_t *object, const struct gs_msg *msg, const struct output_field *fields, size_t count);
 
 /* NULL: null. */
 void output_text(json_t *object, const char *key, const char *text);

@@ -36,14 +36,9 @@ struct guard {
   int fd; /* closed by our end */
 };
 
-/* Until the other end of the pipe is gone. In a group of its own, so that what is meant for ours spares it.
- */
+/* Until the other end of the pipe is gone. */
 static void watch(const struct guard *guard, int fd) {
-  sigset_t all;
   char nothing;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, NULL);
-  setpgid(0, 0);
   while (read(fd, &nothing, 1) < 0 && errno == EINTR)
     ;
   for (size_t i = 0; i < guard->count; i++)
@@ -51,23 +46,31 @@ static void watch(const struct guard *guard, int fd) {
       kill(-guard->groups[i], SIGKILL);
 }
 
-/* 0 or -errno. */
+/* In a group of its own, and without signals from its first moment on, so that what is meant for us spares
+ * it. 0 or -errno. */
 static int guard_start(struct guard *guard, size_t slots) {
   int fds[2], err = 0;
+  sigset_t all, before;
   *guard = (struct guard){.count = slots};
   guard->groups =
       mmap(NULL, slots * sizeof *guard->groups, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (guard->groups == MAP_FAILED || pipe2(fds, O_CLOEXEC) < 0)
     return -errno;
   guard->fd = fds[1];
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
   guard->pid = fork();
   if (guard->pid < 0)
     err = -errno;
   if (guard->pid == 0) {
     close(fds[1]);
+    setpgid(0, 0);
     watch(guard, fds[0]);
     _exit(0);
   }
+  if (guard->pid > 0)
+    setpgid(guard->pid, guard->pid); /* here too: whoever comes first */
+  sigprocmask(SIG_SETMASK, &before, NULL);
   close(fds[0]);
   if (err < 0)
     close(guard->fd);
@@ -391,6 +394,7 @@ static int become(const struct sweep *sweep, const struct slot *slot, int out, i
   if (getppid() != parent)
     return CTL_NOT_RUN; /* died before it could be said */
   setpgid(0, 0);
+  sweep->guard.groups[slot - sweep->slots] = getpid(); /* before there is anything to be left */
   char **command = join(sweep->plan->command, job->words + job->settings);
   if (!command || set_up(sweep, slot, out, err) < 0) {
     fprintf(stderr, "gpusharectl: can't start job %zu: %s\n", slot->job, strerror(errno));

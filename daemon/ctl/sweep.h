@@ -3,7 +3,6 @@
 #define GS_CTL_SWEEP_H
 
 #include "ctl/joblist.h"
-#include "ctl/spread.h"
 
 struct sweep_plan {
   char *const *command; /* NULL at the end */

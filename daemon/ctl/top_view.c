@@ -10,7 +10,6 @@
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
-#include "common/parse.h"
 
 static double less(uint64_t now, uint64_t before) { return now > before ? (double)(now - before) : 0; }
 
@@ -18,33 +17,26 @@ static double at_most_one(double share) { return share < 1 ? share : 1; }
 
 /* By the daemon's clock; 0: they have nothing to do with each other. */
 static double elapsed_ns(const struct top_model *now, const struct top_model *before) {
-  if (!now->daemon || !before->daemon || now->daemon->daemon.pid != before->daemon->daemon.pid)
+  const struct gs_msg *one = now->status.daemon, *other = before->status.daemon;
+  if (!one || !other || one->daemon.pid != other->daemon.pid)
     return 0;
-  return less(now->daemon->daemon.uptime_ns, before->daemon->daemon.uptime_ns);
-}
-
-static size_t count_type(const struct gs_msg *msgs, const struct gs_msg *end, unsigned type) {
-  size_t count = 0;
-  for (const struct gs_msg *msg = msgs; msg < end; msg++)
-    count += msg->type == type;
-  return count;
+  return less(one->daemon.uptime_ns, other->daemon.uptime_ns);
 }
 
 /* ---- what it was before ---- */
 
 static const struct top_gpu *find_gpu(const struct top_model *model, const struct gs_msg *gpu) {
-  for (size_t i = 0; i < model->gpu_count; i++)
-    if (memcmp(model->gpus[i].figures.gpu->gpu_status.uuid, gpu->gpu_status.uuid, GS_UUID_SIZE) == 0)
+  for (size_t i = 0; i < model->status.gpu_count; i++)
+    if (memcmp(model->gpus[i].figures->gpu->gpu_status.uuid, gpu->gpu_status.uuid, GS_UUID_SIZE) == 0)
       return &model->gpus[i];
   return NULL;
 }
 
 static const struct gs_msg *find_job(const struct top_model *model, const struct top_job *job) {
-  const struct top_gpu *gpu = find_gpu(model, job->gpu->figures.gpu);
-  for (size_t i = 0; i < model->job_count; i++)
-    if (model->jobs[i].gpu == gpu &&
-        model->jobs[i].figures.job->job_status.job == job->figures.job->job_status.job)
-      return model->jobs[i].figures.job;
+  const struct top_gpu *gpu = find_gpu(model, job->figures->gpu->gpu);
+  for (size_t i = 0; gpu && i < gpu->figures->job_count; i++)
+    if (gpu->figures->jobs[i].job->job_status.job == job->figures->job->job_status.job)
+      return gpu->figures->jobs[i].job;
   return NULL;
 }
 
@@ -57,22 +49,22 @@ static void rate_all(struct top_model *model, const struct top_model *before) {
   double ns = elapsed_ns(model, before);
   if (ns <= 0)
     return;
-  for (size_t i = 0; i < model->gpu_count; i++) {
+  for (size_t i = 0; i < model->status.gpu_count; i++) {
     struct top_gpu *gpu = &model->gpus[i];
-    const struct gs_msg *now = gpu->figures.gpu;
+    const struct gs_msg *now = gpu->figures->gpu;
     const struct top_gpu *then = find_gpu(before, now);
     if (!then)
       continue;
-    const struct gs_msg *old = then->figures.gpu;
-    double lost_ns = handover_ns(gpu->figures.handover) - handover_ns(then->figures.handover);
+    const struct gs_msg *old = then->figures->gpu;
+    double lost_ns = handover_ns(gpu->figures->handover) - handover_ns(then->figures->handover);
     gpu->rated = true;
     gpu->handovers_per_s = less(now->gpu_status.handovers, old->gpu_status.handovers) * 1e9 / ns;
     gpu->moved_per_s = less(now->gpu_status.moved_bytes, old->gpu_status.moved_bytes) * 1e9 / ns;
     gpu->lost_share = lost_ns > 0 ? at_most_one(lost_ns / ns) : 0;
   }
-  for (size_t i = 0; i < model->job_count; i++) {
+  for (size_t i = 0; i < model->status.job_count; i++) {
     struct top_job *job = &model->jobs[i];
-    const struct gs_msg *now = job->figures.job, *old = find_job(before, job);
+    const struct gs_msg *now = job->figures->job, *old = find_job(before, job);
     uint64_t held_ns = old ? old->job_status.held_ns : 0, waited_ns = old ? old->job_status.waited_ns : 0;
     job->rated = true;
     job->held_share = at_most_one(less(now->job_status.held_ns, held_ns) / ns);
@@ -82,46 +74,30 @@ static void rate_all(struct top_model *model, const struct top_model *before) {
 
 /* ---- what it is ---- */
 
-static void add_job(struct top_model *model, const struct gs_msg *msg) {
-  struct top_gpu *gpu = &model->gpus[model->gpu_count - 1];
-  struct top_job *job = &model->jobs[model->job_count++];
-  uint64_t used_bytes = msg->job_status.used_bytes, resident_bytes = msg->job_status.resident_bytes;
-  *job = (struct top_job){.figures = figures_of_job(msg, model->end), .gpu = gpu};
-  snprintf(job->user, sizeof job->user, "%s", USER_TEXT(msg->job_status.uid));
-  figures_from(job->figures.origin, job->from);
-  job->away_bytes = used_bytes > resident_bytes ? used_bytes - resident_bytes : 0;
-  job->waits_for_room = figures_waits_for_room(&gpu->figures, msg);
-  gpu->card_bytes += resident_bytes;
-  gpu->away_bytes += job->away_bytes;
-}
-
-static void add_all(struct top_model *model) {
-  for (const struct gs_msg *msg = model->msgs; msg < model->end; msg++)
-    if (msg->type == GS_STATUS_DAEMON)
-      model->daemon = msg;
-    else if (msg->type == GS_STATUS_GPU)
-      model->gpus[model->gpu_count++] = (struct top_gpu){.figures = figures_of_gpu(msg, model->end)};
-    else if (msg->type == GS_STATUS_JOB && model->gpu_count)
-      add_job(model, msg);
-}
-
 int top_model_make(struct top_model *model, struct gs_msg *msgs, size_t count,
                    const struct top_model *before) {
-  const struct gs_msg *end = msgs + count;
-  *model = (struct top_model){.msgs = msgs, .end = end};
-  model->gpus = calloc(count_type(msgs, end, GS_STATUS_GPU) + 1, sizeof *model->gpus);
-  model->jobs = calloc(count_type(msgs, end, GS_STATUS_JOB) + 1, sizeof *model->jobs);
+  *model = (struct top_model){0};
+  if (status_read(&model->status, msgs, count) < 0)
+    return -ENOMEM;
+  model->gpus = calloc(model->status.gpu_count + 1, sizeof *model->gpus);
+  model->jobs = calloc(model->status.job_count + 1, sizeof *model->jobs);
   if (!model->gpus || !model->jobs) {
     top_model_clear(model);
     return -ENOMEM;
   }
-  add_all(model);
+  for (size_t i = 0; i < model->status.gpu_count; i++)
+    model->gpus[i].figures = &model->status.gpus[i];
+  for (size_t i = 0; i < model->status.job_count; i++) {
+    struct top_job *job = &model->jobs[i];
+    job->figures = &model->status.jobs[i];
+    snprintf(job->user, sizeof job->user, "%s", user_name(job->figures->job->job_status.uid));
+  }
   rate_all(model, before);
   return 0;
 }
 
 void top_model_clear(struct top_model *model) {
-  free(model->msgs);
+  status_free(&model->status);
   free(model->gpus);
   free(model->jobs);
   *model = (struct top_model){0};
@@ -173,7 +149,7 @@ static int most_important(unsigned among) {
 unsigned top_text_columns(size_t width, const struct top_model *model) {
   unsigned left = (1u << TOP_COLUMNS) - 1, chosen = 1u << TOP_JOB;
   size_t used = width_of(TOP_JOB);
-  if (model->gpu_count < 2)
+  if (model->status.gpu_count < 2)
     left &= ~(1u << TOP_GPU);
   for (int column; (column = most_important(left & ~chosen)) >= 0; chosen |= 1u << column) {
     used += 1 + width_of(column);
@@ -188,15 +164,15 @@ static const char *class_short_name(unsigned class) {
 }
 
 static const char *state_text(const struct top_job *job, char text[32]) {
-  const struct gs_msg *msg = job->figures.job;
+  const struct gs_msg *msg = job->figures->job;
   unsigned flags = msg->job_status.flags;
-  const char *word = flags & GS_STATE_STOPPED                  ? "stopped"
-                     : flags & GS_STATE_OVERDUE                ? "overdue"
-                     : flags & GS_STATE_TOO_BIG                ? "too big"
-                     : job->figures.terms->terms_status.paused ? "paused"
-                     : job->waits_for_room                     ? "waits for room"
-                     : figures_waits_for_memory(&job->figures) ? "waits for memory"
-                                                               : NULL;
+  const char *word = flags & GS_STATE_STOPPED                   ? "stopped"
+                     : flags & GS_STATE_OVERDUE                 ? "overdue"
+                     : flags & GS_STATE_TOO_BIG                 ? "too big"
+                     : job->figures->terms->terms_status.paused ? "paused"
+                     : figures_waits_for_room(job->figures)     ? "waits for room"
+                     : figures_waits_for_memory(job->figures)   ? "waits for memory"
+                                                                : NULL;
   if (word)
     return word;
   word = figures_state_name(msg->job_status.state);
@@ -213,7 +189,7 @@ static double rank_of_state(const struct gs_msg *msg) {
 
 /* What stands in a column; and the number by which that is sorted, 0 if it is by the text. */
 static double describe(enum top_column column, const struct top_job *job, char cell[TOP_TEXT_SIZE]) {
-  const struct gs_msg *msg = job->figures.job, *terms = job->figures.terms, *wait = job->figures.wait;
+  const struct gs_msg *msg = job->figures->job, *terms = job->figures->terms, *wait = job->figures->wait;
   uint64_t bytes = 0;
   double share = 0;
   char state[32];
@@ -250,7 +226,7 @@ static double describe(enum top_column column, const struct top_job *job, char c
   case TOP_AWAY:
   case TOP_LIMIT:
     bytes = column == TOP_CARD   ? msg->job_status.resident_bytes
-            : column == TOP_AWAY ? job->away_bytes
+            : column == TOP_AWAY ? figures_away_bytes(msg)
                                  : terms->terms_status.limit_bytes;
     append(cell, "%s", column == TOP_LIMIT && !bytes ? "-" : BYTES_TEXT(bytes));
     return (double)bytes;
@@ -261,7 +237,7 @@ static double describe(enum top_column column, const struct top_job *job, char c
     append(cell, "%s", msg->job_status.name);
     return 0;
   default:
-    append(cell, "%s", job->from);
+    append(cell, "%s", figures_from(job->figures->origin, (char[FIGURES_FROM_SIZE]){0}));
     return 0;
   }
 }
@@ -315,22 +291,22 @@ static bool has_text(const struct top_job *job, const char *text) {
     if (strcasestr(cell, text))
       return true;
   }
-  return strcasestr(class_name(job->figures.terms->terms_status.class), text);
+  return strcasestr(class_name(job->figures->terms->terms_status.class), text);
 }
 
 /* ---- the daemon and its GPUs ---- */
 
 void top_text_daemon(char *line, const struct top_model *model) {
-  const struct gs_msg *msg = model->daemon;
+  const struct gs_msg *msg = model->status.daemon;
   unsigned long up_s = msg->daemon.uptime_ns / NS_PER_S;
   snprintf(line, TOP_TEXT_SIZE, "gpushare-daemon %s, up %lu:%02lu:%02lu, %zu GPU%s, %u job%s",
-           msg->daemon.release, up_s / 3600, up_s / 60 % 60, up_s % 60, model->gpu_count,
-           model->gpu_count == 1 ? "" : "s", msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s");
+           msg->daemon.release, up_s / 3600, up_s / 60 % 60, up_s % 60, model->status.gpu_count,
+           model->status.gpu_count == 1 ? "" : "s", msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s");
 }
 
-void top_text_gpu(char *line, const struct top_model *model, const struct top_gpu *gpu) {
-  const struct gs_msg *msg = gpu->figures.gpu;
-  uint64_t left_ns = gpu->figures.handover->handover_status.left_ns;
+void top_text_gpu(char *line, const struct top_gpu *gpu) {
+  const struct gs_msg *msg = gpu->figures->gpu;
+  uint64_t left_ns = gpu->figures->handover->handover_status.left_ns;
   bool serialized = msg->gpu_status.flags & GS_GPU_SERIALIZED;
   unsigned shown = 0;
   *line = '\0';
@@ -339,9 +315,9 @@ void top_text_gpu(char *line, const struct top_model *model, const struct top_gp
   append(line, serialized ? ", turns of %.4g s" : ", all run", (double)msg->gpu_status.tq_ns / 1e9);
   if (serialized && left_ns != UINT64_MAX)
     append(line, ", %.1f s left", (double)left_ns / 1e9);
-  for (size_t i = 0; i < model->job_count && shown < 3; i++) {
-    const struct gs_msg *job = model->jobs[i].figures.job;
-    if (model->jobs[i].gpu == gpu && job->job_status.state == GS_JOB_HOLDING)
+  for (size_t i = 0; i < gpu->figures->job_count && shown < 3; i++) {
+    const struct gs_msg *job = gpu->figures->jobs[i].job;
+    if (job->job_status.state == GS_JOB_HOLDING)
       append(line, "%s %u (%s)", shown++ ? "," : "; held by", job->job_status.job, job->job_status.name);
   }
   if (msg->gpu_status.holders > shown)
@@ -358,8 +334,8 @@ void top_text_handovers(char *line, const struct top_gpu *gpu) {
 }
 
 void top_text_memory(char *line, const struct top_gpu *gpu) {
-  snprintf(line, TOP_TEXT_SIZE, "%s on the card, %s away, of %s", BYTES_TEXT(gpu->card_bytes),
-           BYTES_TEXT(gpu->away_bytes), BYTES_TEXT(gpu->figures.gpu->gpu_status.capacity_bytes));
+  snprintf(line, TOP_TEXT_SIZE, "%s on the card, %s away, of %s", BYTES_TEXT(gpu->figures->card_bytes),
+           BYTES_TEXT(gpu->figures->away_bytes), BYTES_TEXT(gpu->figures->gpu->gpu_status.capacity_bytes));
 }
 
 /* Something that is there is seen, however little it is. */
@@ -369,10 +345,11 @@ static size_t cells_of(uint64_t bytes, double bytes_per_cell) {
 }
 
 void top_text_bar(char *bar, size_t cells, const struct top_gpu *gpu) {
-  uint64_t capacity_bytes = gpu->figures.gpu->gpu_status.capacity_bytes, card_bytes = gpu->card_bytes;
+  uint64_t capacity_bytes = gpu->figures->gpu->gpu_status.capacity_bytes,
+           card_bytes = gpu->figures->card_bytes;
   uint64_t free_bytes = capacity_bytes > card_bytes ? capacity_bytes - card_bytes : 0;
-  double per_cell = (double)(card_bytes + free_bytes + gpu->away_bytes + 1) / (double)cells;
-  size_t card = cells_of(card_bytes, per_cell), away = cells_of(gpu->away_bytes, per_cell);
+  double per_cell = (double)(card_bytes + free_bytes + gpu->figures->away_bytes + 1) / (double)cells;
+  size_t card = cells_of(card_bytes, per_cell), away = cells_of(gpu->figures->away_bytes, per_cell);
   for (size_t i = 0; i < cells; i++)
     bar[i] = i < card ? TOP_CELL_CARD : i + away >= cells ? TOP_CELL_AWAY : TOP_CELL_FREE;
   bar[cells] = '\0';
@@ -415,8 +392,8 @@ static void select_row(struct top_view *view, size_t row) {
     return;
   }
   view->selected = row < view->row_count ? row : view->row_count - 1;
-  view->job = view->rows[view->selected]->figures.job->job_status.job;
-  view->gpu = view->rows[view->selected]->figures.job->gpu;
+  view->job = view->rows[view->selected]->figures->job->job_status.job;
+  view->gpu = view->rows[view->selected]->figures->job->gpu;
   if (view->selected < view->first)
     view->first = view->selected;
   else if (view->selected >= view->first + view->page)
@@ -427,8 +404,8 @@ static void select_row(struct top_view *view, size_t row) {
 static void select_again(struct top_view *view) {
   size_t row = view->selected;
   for (size_t i = 0; i < view->row_count; i++)
-    if (view->rows[i]->figures.job->job_status.job == view->job &&
-        view->rows[i]->figures.job->gpu == view->gpu)
+    if (view->rows[i]->figures->job->job_status.job == view->job &&
+        view->rows[i]->figures->job->gpu == view->gpu)
       row = i;
   if (view->first + view->page > view->row_count)
     view->first = view->row_count > view->page ? view->row_count - view->page : 0;
@@ -436,13 +413,14 @@ static void select_again(struct top_view *view) {
 }
 
 int top_view_arrange(struct top_view *view, const struct top_model *model) {
-  const struct top_job **rows = realloc(view->rows, (model->job_count + 1) * sizeof(const struct top_job *));
+  const struct top_job **rows =
+      realloc(view->rows, (model->status.job_count + 1) * sizeof(const struct top_job *));
   const char *filter = view->prompt == TOP_PROMPT_FILTER ? view->typed : view->filter;
   view->row_count = 0;
   if (!rows)
     return -ENOMEM;
   view->rows = rows;
-  for (size_t i = 0; i < model->job_count; i++)
+  for (size_t i = 0; i < model->status.job_count; i++)
     if (has_text(&model->jobs[i], filter))
       rows[view->row_count++] = &model->jobs[i];
   qsort_r(rows, view->row_count, sizeof(const struct top_job *), compare, view);
@@ -566,8 +544,8 @@ static void press(struct top_view *view, int key) {
   } else if (key == '+' || key == '-') {
     scale_interval(view, key == '+');
   } else if (key == 'p' && selected) {
-    view->ordered_job = selected->figures.job->job_status.job;
-    view->pauses = !selected->figures.terms->terms_status.paused;
+    view->ordered_job = selected->figures->job->job_status.job;
+    view->pauses = !selected->figures->terms->terms_status.paused;
   } else if (key == 'w' || key == TOP_KEY_ENTER) {
     view->explains = !view->explains;
   } else if (key == TOP_KEY_ESCAPE) {

@@ -11,30 +11,23 @@
 /* ---- the model ---- */
 
 struct top_gpu {
-  struct gpu_figures figures;
-  uint64_t card_bytes, away_bytes; /* of its jobs: on the card, and not */
-  bool rated;                      /* since the status before: */
+  const struct gpu_figures *figures;
+  bool rated; /* since the status before: */
   double handovers_per_s, moved_per_s;
   double lost_share; /* of the time, in hand-overs */
 };
 
 struct top_job {
-  struct job_figures figures;
-  const struct top_gpu *gpu;
-  char user[32], from[FIGURES_FROM_SIZE];
-  uint64_t away_bytes;
-  bool waits_for_room;
+  const struct job_figures *figures;
+  char user[32];
   bool rated;                      /* since the status before: */
   double held_share, waited_share; /* of the time */
 };
 
 struct top_model {
-  struct gs_msg *msgs; /* all others point there */
-  const struct gs_msg *end;
-  const struct gs_msg *daemon; /* STATUS_DAEMON; NULL: nothing is known */
-  struct top_gpu *gpus;
-  struct top_job *jobs; /* in the order of their GPUs */
-  size_t gpu_count, job_count;
+  struct status status;
+  struct top_gpu *gpus; /* so many, and in this order, as of the status */
+  struct top_job *jobs;
 };
 
 /* Of a daemon's whole answer, which it takes over (from malloc). `before`: an earlier one, perhaps of another
@@ -77,7 +70,7 @@ void top_text_job(char *line, unsigned columns, const struct top_job *job);
 
 /* Of the daemon; of a GPU: its settings and who holds it, its hand-overs. */
 void top_text_daemon(char *line, const struct top_model *model);
-void top_text_gpu(char *line, const struct top_model *model, const struct top_gpu *gpu);
+void top_text_gpu(char *line, const struct top_gpu *gpu);
 void top_text_handovers(char *line, const struct top_gpu *gpu);
 
 /* The memory of a GPU: "[|||||....~~~~] 5.0 GiB on the card, 4.0 GiB away, of 9.0 GiB". A bar of `cells`, and

@@ -8,7 +8,6 @@
 
 #include "common/clock.h"
 #include "common/gpu_number.h"
-#include "common/parse.h"
 #include "ctl/event.h"
 #include "ctl/figures.h"
 
@@ -358,34 +357,30 @@ int trace_end(struct trace *trace) {
 
 /* ---- the command ---- */
 
-static void take_all(struct trace *trace, enum gs_msg_type type, const struct gs_msg *msgs, size_t count) {
-  for (const struct gs_msg *msg = msgs; msg < msgs + count; msg++)
-    if (msg->type == type)
-      (type == GS_STATUS_GPU ? trace_gpu : trace_job)(trace, msg);
-}
-
 static int take_traced(void *trace, const struct gs_msg *msg) {
   trace_take(trace, msg);
   return CTL_OK;
 }
 
-static int write_trace(const struct request *request, const struct gs_msg *msgs, size_t count, FILE *out) {
+static int write_trace(const struct request *request, const struct status *status, FILE *out) {
   struct trace trace;
   trace_begin(&trace, out);
-  take_all(&trace, GS_STATUS_GPU, msgs, count);
+  for (size_t i = 0; i < status->gpu_count; i++)
+    trace_gpu(&trace, status->gpus[i].gpu);
   int code = event_read(request, GS_RECORD_EVENTS, take_traced, &trace);
-  take_all(&trace, GS_STATUS_JOB, msgs, count);
+  for (size_t i = 0; i < status->job_count; i++)
+    trace_job(&trace, status->jobs[i].job);
   if (trace_end(&trace) == 0 || code != CTL_OK)
     return code;
   return command_error(CTL_REFUSED, "out of memory");
 }
 
 /* Without a daemon, also if that ends meanwhile, the file stays as it is. */
-static int write_file(const struct request *request, const struct gs_msg *msgs, size_t count) {
+static int write_file(const struct request *request, const struct status *status) {
   struct draft draft;
   int err = draft_open(&draft, request->file);
   if (err == 0) {
-    int code = write_trace(request, msgs, count, draft.out);
+    int code = write_trace(request, status, draft.out);
     if (code != CTL_OK) {
       draft_drop(&draft);
       return code;
@@ -396,12 +391,11 @@ static int write_file(const struct request *request, const struct gs_msg *msgs, 
 }
 
 int timeline_command(const struct request *request) {
-  struct gs_msg *msgs;
-  size_t count;
-  int code = fetch_status(request, &msgs, &count);
+  struct status status;
+  int code = status_fetch(request, &status);
   if (code != CTL_OK)
     return code;
-  code = request->file ? write_file(request, msgs, count) : write_trace(request, msgs, count, stdout);
-  free(msgs);
+  code = request->file ? write_file(request, &status) : write_trace(request, &status, stdout);
+  status_free(&status);
   return code;
 }

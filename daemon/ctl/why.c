@@ -1,13 +1,15 @@
 /* why.c - gpusharectl why JOB: what a job does, or waits for, how long that should take, and what helps, in
  * words. */
-#include "ctl/show_status.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/gpu_number.h"
-#include "common/parse.h"
-#include "ctl/output.h"
+#include "ctl/figures.h"
+
+struct why {
+  const struct status *status;
+  const struct job_figures *job;
+};
 
 /* ---- words ---- */
 
@@ -17,9 +19,10 @@ static void tell_job(FILE *out, const struct gs_msg *job) {
 
 /* Another job of the GPU. NULL: there is no such job. */
 static const struct gs_msg *find_other(const struct why *why, uint32_t job) {
-  for (const struct gs_msg *msg = why->msgs; job && msg < why->end; msg++)
-    if (msg->type == GS_STATUS_JOB && msg->gpu == why->job.job->gpu && msg->job_status.job == job)
-      return msg;
+  const struct gpu_figures *gpu = why->job->gpu;
+  for (size_t i = 0; job && i < gpu->job_count; i++)
+    if (gpu->jobs[i].job->job_status.job == job)
+      return gpu->jobs[i].job;
   return NULL;
 }
 
@@ -33,9 +36,8 @@ static void tell_other(FILE *out, const struct why *why, uint32_t job, const cha
 }
 
 /* What stands for a code in the sentences below. */
-static void put(FILE *out, char code, const void *context) {
-  const struct why *why = context;
-  const struct gs_msg *job = why->job.job, *wait = why->job.wait;
+static void put(FILE *out, const struct why *why, char code) {
+  const struct gs_msg *job = why->job->job, *wait = why->job->wait;
   if (code == 'j') /* the job; the one of its gang that it waits for; its place */
     fprintf(out, "%u", job->job_status.job);
   else if (code == 'm')
@@ -54,12 +56,19 @@ static void put(FILE *out, char code, const void *context) {
     fputs(BYTES_TEXT(code == 'u'   ? job->job_status.used_bytes
                      : code == 'e' ? wait->wait_status.expected_bytes
                      : code == 'l' ? wait->wait_status.lacking_bytes
-                     : code == 's' ? why->job.terms->terms_status.soft_limit_bytes
-                                   : why->gpu.gpu->gpu_status.capacity_bytes),
+                     : code == 's' ? why->job->terms->terms_status.soft_limit_bytes
+                                   : why->job->gpu->gpu->gpu_status.capacity_bytes),
           out);
 }
 
-static void say(FILE *out, const struct why *why, const char *text) { figures_say(out, text, put, why); }
+/* The text, in which a code is replaced by what stands for it: "$x". */
+static void say(FILE *out, const struct why *why, const char *text) {
+  for (; *text; text++)
+    if (*text == '$')
+      put(out, why, *++text);
+    else
+      fputc(*text, out);
+}
 
 static const char silent[] =
     " has been told to stop and does not answer. A debugger or SIGSTOP may be why; where its work can't be "
@@ -118,7 +127,7 @@ static void tell_stopped(FILE *out, const struct gs_msg *job) {
 }
 
 static void tell_expected(FILE *out, const struct why *why) {
-  uint64_t ns = why->job.wait->wait_status.expected_ns;
+  uint64_t ns = why->job->wait->wait_status.expected_ns;
   if (ns > 365 * WORDS_DAY_NS)
     fputs(" How long that takes cannot be told.", out);
   else
@@ -126,14 +135,14 @@ static void tell_expected(FILE *out, const struct why *why) {
 }
 
 static const char *sentence(const struct why *why) {
-  unsigned flags = why->job.job->job_status.flags, reason = why->job.wait->wait_status.reason;
+  unsigned flags = why->job->job->job_status.flags, reason = why->job->wait->wait_status.reason;
   if (reason == GS_REASON_STOPS && flags & GS_STATE_OVERDUE)
     return silent;
   if (reason == GS_REASON_STOPS && flags & GS_STATE_CAPTURING)
     return " gives the GPU back as soon as its stream capture ends.";
   if (reason == GS_REASON_STOPS && flags & GS_STATE_PREEMPTS)
     return " gives the GPU back: its work is being stopped.";
-  if (reason == GS_REASON_PAUSED && why->job.wait->wait_status.awaited)
+  if (reason == GS_REASON_PAUSED && why->job->wait->wait_status.awaited)
     return " waits for job $m of its gang, which is paused: gpusharectl resume $m lets both go on.";
   return reason < sizeof reasons / sizeof *reasons
              ? reasons[reason]
@@ -142,10 +151,10 @@ static const char *sentence(const struct why *why) {
 
 /* It is to run sooner or later. */
 static void tell_waiting(FILE *out, const struct why *why) {
-  const struct gs_msg *job = why->job.job, *wait = why->job.wait;
+  const struct gs_msg *job = why->job->job, *wait = why->job->wait;
   uint64_t used_bytes = job->job_status.used_bytes, lacking_bytes = wait->wait_status.lacking_bytes;
-  uint64_t soft_bytes = why->job.terms->terms_status.soft_limit_bytes;
-  const char *gang = why->job.terms->terms_status.gang;
+  uint64_t soft_bytes = why->job->terms->terms_status.soft_limit_bytes;
+  const char *gang = why->job->terms->terms_status.gang;
   unsigned gang_size = 0; /* wherever its members are attached */
   tell_stopped(out, find_other(why, wait->wait_status.awaited));
   if (lacking_bytes)
@@ -154,16 +163,18 @@ static void tell_waiting(FILE *out, const struct why *why) {
     say(out, why, " What it has beyond its soft limit of $s leaves before the memory of others.");
   if (wait->wait_status.expected_bytes > used_bytes)
     say(out, why, " Beside others it counts with $e: it has said so, or frees and allocates that again.");
-  for (const struct gs_msg *msg = why->msgs; *gang && msg < why->end; msg++)
-    if (msg->type == GS_STATUS_JOB && msg->job_status.uid == job->job_status.uid)
-      gang_size += strcmp(figures_of_job(msg, why->end).terms->terms_status.gang, gang) == 0;
+  for (size_t i = 0; *gang && i < why->status->job_count; i++) {
+    const struct job_figures *other = &why->status->jobs[i];
+    gang_size += other->job->job_status.uid == job->job_status.uid &&
+                 strcmp(other->terms->terms_status.gang, gang) == 0;
+  }
   if (gang_size > 1)
     fprintf(out, " Its gang '%s' gets all its %u GPUs at the same time.", gang, gang_size);
   tell_expected(out, why);
 }
 
 static void tell(FILE *out, const struct why *why) {
-  const struct gs_msg *job = why->job.job, *wait = why->job.wait;
+  const struct gs_msg *job = why->job->job, *wait = why->job->wait;
   unsigned reason = wait->wait_status.reason, limited = wait->wait_status.limited;
   fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(job->gpu));
   tell_job(out, job);
@@ -171,9 +182,9 @@ static void tell(FILE *out, const struct why *why) {
   if (reason == GS_REASON_TURN) {
     say(out, why, job->job_status.queue > 1 ? ", as number $q" : "");
     say(out, why, wait->wait_status.awaited ? ": $A has the GPU." : ".");
-    if (plan_denies(wait))
-      fprintf(out, " It %s.", plan_rule_text(wait));
-    if (why->job.terms->terms_status.class == GS_CLASS_OPPORTUNISTIC)
+    if (figures_rule(wait).part == PLAN_WAITS)
+      fprintf(out, " It %s.", figures_rule(wait).text);
+    if (why->job->terms->terms_status.class == GS_CLASS_OPPORTUNISTIC)
       fputs(" An opportunistic job runs when no other one wants to.", out);
   }
   if (reason == GS_REASON_RESTORE || reason == GS_REASON_ROOM || reason == GS_REASON_STOP ||
@@ -181,22 +192,23 @@ static void tell(FILE *out, const struct why *why) {
     tell_waiting(out, why);
   else if (reason == GS_REASON_MEMORY)
     tell_expected(out, why);
-  for (const struct gs_msg *msg = why->msgs; reason == GS_REASON_STAYING && msg < why->end; msg++)
-    if (msg->type == GS_STATUS_JOB && msg->gpu == job->gpu && msg != job &&
-        msg->job_status.resident_bytes > 0)
-      tell_stopped(out, msg); /* all whose memory it may wait for */
+  for (size_t i = 0; reason == GS_REASON_STAYING && i < why->job->gpu->job_count; i++) {
+    const struct gs_msg *other = why->job->gpu->jobs[i].job;
+    if (other != job && other->job_status.resident_bytes > 0)
+      tell_stopped(out, other); /* all whose memory it may wait for */
+  }
   tell_stopped(out, job);
   if (limited < sizeof limits / sizeof *limits && limits[limited])
     say(out, why, limits[limited]);
 }
 
-char *why_text(const struct why *why) {
+char *why_text(const struct status *status, const struct job_figures *job) {
   char *text = NULL;
   size_t size;
   FILE *stream = open_memstream(&text, &size);
   if (!stream)
     return NULL;
-  tell(stream, why);
+  tell(stream, &(struct why){status, job});
   if (fclose(stream) == 0)
     return text;
   free(text);
@@ -205,61 +217,48 @@ char *why_text(const struct why *why) {
 
 /* ---- the command ---- */
 
-/* The next one of this job, at or after `from`; the first: from = msgs. NULL: there is no more. */
-static const struct gs_msg *find_job(struct why *why, const struct gs_msg *from, uint32_t job) {
-  for (const struct gs_msg *msg = from; msg < why->end; msg++)
-    if (msg->type == GS_STATUS_GPU) {
-      why->gpu = figures_of_gpu(msg, why->end);
-    } else if (msg->type == GS_STATUS_JOB && msg->job_status.job == job) {
-      why->job = figures_of_job(msg, why->end);
-      return msg;
-    }
-  return NULL;
-}
-
-static json_t *why_json(const struct why *why) {
-  char uuid[GS_UUID_TEXT_SIZE], *text = why_text(why);
+static json_t *why_json(const struct status *status, const struct job_figures *job) {
+  char *text = why_text(status, job);
   json_t *object = json_object();
-  gpu_number_format_uuid(why->gpu.gpu->gpu, why->gpu.gpu->gpu_status.uuid, uuid);
-  output_gpu(object, "gpu", why->gpu.gpu->gpu);
-  output_text(object, "uuid", uuid);
-  output_text(object, "state", figures_state_name(why->job.job->job_status.state));
-  status_put_wait(object, why->job.wait);
+  figures_put_gpu(object, "gpu", job->gpu->gpu);
+  output_text(object, "state", figures_state_name(job->job->job_status.state));
+  figures_put_wait(object, job->wait);
   json_object_set_new(object, "text", json_string(text));
   free(text);
   return object;
 }
 
-static int answer(const struct request *request, struct why *why, uint32_t job) {
-  const struct gs_msg *msg = find_job(why, why->msgs, job);
-  if (!msg)
-    return command_error(CTL_REFUSED, "no job on a GPU has the number %u: see gpusharectl status", job);
-  json_t *root = json_object(), *gpus = json_array();
-  for (; msg; msg = find_job(why, msg + 1, job))
-    if (request->json) {
-      json_array_append_new(gpus, why_json(why));
+static int answer(const struct status *status, uint32_t job, bool json) {
+  json_t *gpus = json_array();
+  bool found = false;
+  for (const struct job_figures *each = status->jobs; each < status->jobs + status->job_count; each++) {
+    if (each->job->job_status.job != job)
+      continue;
+    found = true;
+    if (json) {
+      json_array_append_new(gpus, why_json(status, each));
     } else {
-      tell(stdout, why);
+      tell(stdout, &(struct why){status, each});
       printf("\n");
     }
-  output_number(root, "job", job);
-  json_object_set_new(root, "gpus", gpus);
-  if (request->json)
-    return output_json(root);
-  json_decref(root);
-  return CTL_OK;
+  }
+  int code =
+      !found ? command_error(CTL_REFUSED, "no job on a GPU has the number %u: see gpusharectl status", job)
+      : json ? output_json(json_pack("{sI sO}", "job", (json_int_t)job, "gpus", gpus))
+             : CTL_OK;
+  json_decref(gpus);
+  return code;
 }
 
 int why_command(const struct request *request) {
-  struct gs_msg *msgs;
-  size_t count;
+  struct status status;
   int64_t job;
   if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
     return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
-  int code = fetch_status(request, &msgs, &count);
+  int code = status_fetch(request, &status);
   if (code != CTL_OK)
     return code;
-  code = answer(request, &(struct why){.msgs = msgs, .end = msgs + count}, (uint32_t)job);
-  free(msgs);
+  code = answer(&status, (uint32_t)job, request->json);
+  status_free(&status);
   return code;
 }

@@ -1,5 +1,5 @@
-/* grpc.h - gRPC, as far as both sides need it: status codes, the framing of messages within HTTP/2 bodies,
- * and an HTTP/2 session over a socket. */
+/* grpc.h - gRPC, as far as both sides need it: status codes, and the head of a message within an HTTP/2 body.
+ */
 #ifndef GS_PLUGIN_GRPC_H
 #define GS_PLUGIN_GRPC_H
 
@@ -23,34 +23,13 @@ struct grpc_result {
   const char *text;
 };
 
-/* ---- writing ---- */
-
+/* In front of a message of `size` bytes: whether it is compressed, which it is not, and its length. */
 #define GRPC_HEAD_SIZE 5
-
-/* In front of a message of `size` bytes, not compressed. */
-void grpc_write_head(uint8_t head[GRPC_HEAD_SIZE], uint32_t size);
-
-/* ---- reading: bodies that consist of one message, as of all methods here ---- */
-
-/* Of one message. More than the kubelet ever asks: 4096 devices by name. */
-#define GRPC_MESSAGE_MAX ((size_t)512 << 10)
-
-/* Begins zeroed. The memory grows with what has come, whatever length is announced. */
-struct grpc_reader {
-  uint8_t head[GRPC_HEAD_SIZE];
-  size_t head_size;
-  uint8_t *message;
-  size_t size; /* of it has come */
-  size_t room;
-};
-
-/* Take the next bytes of the body. After a result other than GRPC_OK nothing more may be added. */
-struct grpc_result grpc_reader_add(struct grpc_reader *reader, const uint8_t *bytes, size_t size);
-
-/* The body has ended: GRPC_OK if reader->message is whole. */
-struct grpc_result grpc_reader_end(const struct grpc_reader *reader);
-
-void grpc_reader_free(struct grpc_reader *reader);
+static inline void grpc_write_head(uint8_t head[GRPC_HEAD_SIZE], uint32_t size) {
+  head[0] = 0;
+  for (int i = 0; i < 4; i++)
+    head[1 + i] = (uint8_t)(size >> (24 - 8 * i));
+}
 
 /* A header with a name and a value that live as long as the submission. */
 #define H2_HEADER(name_text, value_text)                                                                     \

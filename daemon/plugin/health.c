@@ -1,9 +1,14 @@
-/* health.c - asks the daemon for its status again and again over one connection, whose end tells at once that
- * it is gone; and a thread asks NVML, and looks whether device files are there. */
+/* health.c - the GPUs of this host, by NVML or by the command line, and whether they and the daemon answer:
+ * the daemon is asked for its status again and again over one connection, whose end tells at once that it is
+ * gone; and a thread asks NVML, and looks whether device files are there. */
 #include "plugin/health.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,10 +17,125 @@
 #include "common/log.h"
 #include "common/thread.h"
 #include "common/wire.h"
+#include "shared/nvml.h"
 
 #define PATIENCE_NS (10 * NS_PER_S)
 #define RETRY_NS NS_PER_S
 #define MESSAGES_PER_TURN 64
+
+/* ---- the GPUs ---- */
+
+int gpus_index(const struct gpus *gpus, const char *uuid, size_t length) {
+  for (size_t i = 0; i < gpus->count; i++)
+    if (strlen(gpus->at[i].uuid) == length && memcmp(gpus->at[i].uuid, uuid, length) == 0)
+      return (int)i;
+  return -1;
+}
+
+/* A further one, with this UUID in the one way of writing it; NULL: not one, or too many. */
+static struct gpu *add_gpu(struct gpus *gpus, const char *uuid) {
+  uint8_t bytes[GS_UUID_SIZE];
+  if (gpus->count == GPUS_MAX || parse_uuid(uuid, bytes) != 0)
+    return NULL;
+  struct gpu *gpu = &gpus->at[gpus->count];
+  *gpu = (struct gpu){.numa = -1, .healthy = true};
+  format_uuid(bytes, gpu->uuid);
+  if (gpus_index(gpus, gpu->uuid, strlen(gpu->uuid)) >= 0)
+    return NULL;
+  gpus->count++;
+  return gpu;
+}
+
+/* ---- by the command line ---- */
+
+/* UUID[:MEMORY[:DEVICE FILE]]; writes to it. */
+static int parse_gpu(struct gpus *gpus, char *word) {
+  char *memory = strchr(word, ':'), *node = memory ? strchr(memory + 1, ':') : NULL;
+  if (memory)
+    *memory++ = '\0';
+  if (node)
+    *node++ = '\0';
+  struct gpu *gpu = add_gpu(gpus, word);
+  if (!gpu || (memory && *memory && parse_bytes(memory, &gpu->memory_bytes) != 0) ||
+      (node && strlen(node) >= sizeof gpu->node))
+    return -EINVAL;
+  if (node)
+    strcpy(gpu->node, node);
+  return 0;
+}
+
+int gpus_parse(struct gpus *gpus, const char *text) {
+  char *copy = strdup(text), *rest = NULL;
+  int err = copy ? 0 : -ENOMEM;
+  *gpus = (struct gpus){0};
+  for (char *word = copy ? strtok_r(copy, ",", &rest) : NULL; word && err == 0;
+       word = strtok_r(NULL, ",", &rest))
+    err = parse_gpu(gpus, word);
+  if (err == 0 && gpus->count == 0)
+    err = -EINVAL;
+  free(copy);
+  return err;
+}
+
+/* ---- by NVML ---- */
+
+/* -1: unknown, as on machines with one node. */
+static int read_numa(void *device) {
+  char bus[NVML_TEXT_SIZE], path[160];
+  int numa = -1;
+  if (nvml_bus_id(device, bus) != 0 || strlen(bus) <= 4)
+    return -1;
+  for (char *c = bus; *c; c++)
+    *c = (char)tolower((unsigned char)*c);
+  snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus + 4); /* NVML's domain is longer */
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return -1;
+  if (fscanf(file, "%d", &numa) != 1)
+    numa = -1;
+  fclose(file);
+  return numa;
+}
+
+static void add_found(struct gpus *gpus, unsigned index) {
+  char uuid[NVML_TEXT_SIZE];
+  unsigned minor;
+  void *device = nvml_device(index);
+  if (!device || nvml_uuid(device, uuid) != 0) {
+    log_error("GPU %u does not answer: not shared", index);
+    return;
+  }
+  struct gpu *gpu = add_gpu(gpus, uuid);
+  if (!gpu) {
+    log_error("GPU %u has the UUID %s: not shared", index, uuid);
+    return;
+  }
+  gpu->nvml = device;
+  gpu->numa = read_numa(device);
+  if (nvml_minor(device, &minor) == 0)
+    snprintf(gpu->node, sizeof gpu->node, "/dev/nvidia%u", minor);
+  if (access(gpu->node, F_OK) != 0)
+    *gpu->node = '\0'; /* this container has none: NVML alone tells then */
+  if (nvml_memory(device, &gpu->memory_bytes) != 0)
+    gpu->memory_bytes = 0;
+}
+
+int gpus_find(struct gpus *gpus) {
+  char why[NVML_WHY_SIZE];
+  int err = nvml_open(NVML_LIBRARY, why);
+  *gpus = (struct gpus){0};
+  if (err < 0) {
+    log_error("no NVIDIA driver to be seen: %s", why);
+    return err;
+  }
+  unsigned count = nvml_count();
+  for (unsigned i = 0; i < count; i++)
+    add_found(gpus, i);
+  if (gpus->count > 0)
+    return 0;
+  log_error("NVML knows no GPU to share");
+  return -ENODEV;
+}
 
 /* ---- the daemon ---- */
 
@@ -99,14 +219,20 @@ static void on_due(struct timer *timer, uint64_t now_ns) {
   timer->due_ns = clock_now_ns() + PATIENCE_NS;
 }
 
-/* ---- the GPUs ---- */
+/* ---- the GPUs' health ---- */
+
+/* May take long where a driver does not answer. */
+static bool gpu_answers(const struct gpu *gpu) {
+  uint64_t bytes;
+  return (!*gpu->node || access(gpu->node, F_OK) == 0) && (!gpu->nvml || nvml_memory(gpu->nvml, &bytes) == 0);
+}
 
 /* Whether any has changed. */
 static bool look(struct gpus *gpus) {
   bool changed = false;
   for (size_t i = 0; i < gpus->count; i++) {
     struct gpu *gpu = &gpus->at[i];
-    bool healthy = gpus_answers(gpu);
+    bool healthy = gpu_answers(gpu);
     if (atomic_exchange(&gpu->healthy, healthy) == healthy)
       continue;
     changed = true;

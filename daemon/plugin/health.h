@@ -1,12 +1,44 @@
-/* health.h - what the devices' health follows: whether the daemon answers, and whether the GPUs do. GPUs are
- * looked at in a thread of its own, as a driver may take long to answer. */
+/* health.h - the GPUs of this host; and what the devices' health follows: whether the daemon answers, and
+ * whether the GPUs do. GPUs are looked at in a thread of its own, as a driver may take long to answer. */
 #ifndef GS_PLUGIN_HEALTH_H
 #define GS_PLUGIN_HEALTH_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
 
+#include "common/parse.h"
 #include "plugin/loop.h"
-#include "plugin/node_gpus.h"
+
+/* ---- GPUs ---- */
+
+#define GPUS_MAX 64
+#define GPUS_NODE_SIZE 108
+
+struct gpu {
+  char uuid[GS_UUID_TEXT_SIZE];
+  uint64_t memory_bytes;     /* 0: unknown */
+  char node[GPUS_NODE_SIZE]; /* its device file; "": not looked at */
+  int numa;                  /* the memory that is near to it; -1: unknown */
+  void *nvml;                /* its handle; NULL: not known by NVML */
+  atomic_bool healthy;       /* written by the thread that looks */
+};
+
+struct gpus {
+  struct gpu at[GPUS_MAX];
+  size_t count;
+};
+
+/* From text: "UUID[:MEMORY[:DEVICE FILE]],...", with each UUID once. 0, -EINVAL or -ENOMEM. */
+int gpus_parse(struct gpus *gpus, const char *text);
+
+/* As NVML knows them, which stays loaded. 0 or -errno, after a line in the log: -ENODEV if there are none. */
+int gpus_find(struct gpus *gpus);
+
+/* The index of the GPU with this UUID; -1: none. */
+int gpus_index(const struct gpus *gpus, const char *uuid, size_t length);
+
+/* ---- their health ---- */
 
 struct health {
   struct loop *loop;

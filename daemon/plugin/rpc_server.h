@@ -8,6 +8,28 @@
 #include "common/list.h"
 #include "plugin/service.h"
 
+/* Of one message. More than the kubelet ever asks: 4096 devices by name. */
+#define GRPC_MESSAGE_MAX ((size_t)512 << 10)
+
+/* Begins zeroed. The memory grows with what has come, whatever length is announced. */
+struct grpc_reader {
+  uint8_t head[GRPC_HEAD_SIZE];
+  size_t head_size;
+  uint8_t *message;
+  size_t size; /* of it has come */
+  size_t room;
+};
+
+/* Take the next bytes of the body. After a result other than GRPC_OK nothing more may be added. */
+struct grpc_result grpc_reader_add(struct grpc_reader *reader, const uint8_t *bytes, size_t size);
+
+/* The body has ended: GRPC_OK if reader->message is whole. */
+struct grpc_result grpc_reader_end(const struct grpc_reader *reader);
+
+void grpc_reader_free(struct grpc_reader *reader);
+
+/* ---- the connection ---- */
+
 #define RPC_CALLS_MAX 64                   /* at the same time */
 #define RPC_WATCHES_MAX 4                  /* of them lasting */
 #define RPC_BUFFERED_MAX ((size_t)2 << 20) /* bytes of requests that are not whole yet */

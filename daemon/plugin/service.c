@@ -51,6 +51,22 @@ static void *take(struct scratch *scratch, size_t count, size_t size) {
   return piece->bytes;
 }
 
+/* Empty messages of a type: one; or pointers to `count`. NULL likewise. */
+static void *make(struct scratch *scratch, const ProtobufCMessageDescriptor *type) {
+  void *message = take(scratch, 1, type->sizeof_message);
+  if (message)
+    protobuf_c_message_init(type, message);
+  return message;
+}
+
+static void *make_all(struct scratch *scratch, const ProtobufCMessageDescriptor *type, size_t count) {
+  void **messages = take(scratch, count, sizeof *messages);
+  for (size_t i = 0; messages && i < count; i++)
+    if (!(messages[i] = make(scratch, type)))
+      return NULL;
+  return messages;
+}
+
 __attribute__((format(printf, 2, 3))) static char *print(struct scratch *scratch, const char *format, ...) {
   char text[512]; /* paths of at most 256 bytes, and what is around them */
   va_list arguments;
@@ -92,11 +108,10 @@ static bool parse_id(const struct resource *resource, const char *id, size_t *gp
 
 static struct grpc_result get_options(const struct resource *resource, const ProtobufCMessage *request,
                                       struct scratch *scratch, ProtobufCMessage **answer) {
-  V1beta1__DevicePluginOptions *options = take(scratch, 1, sizeof *options);
+  V1beta1__DevicePluginOptions *options = make(scratch, &v1beta1__device_plugin_options__descriptor);
   (void)resource, (void)request;
   if (!options)
     return no_memory;
-  v1beta1__device_plugin_options__init(options);
   options->get_preferred_allocation_available = true;
   *answer = &options->base;
   return done;
@@ -105,7 +120,8 @@ static struct grpc_result get_options(const struct resource *resource, const Pro
 static struct grpc_result prestart(const struct resource *resource, const ProtobufCMessage *request,
                                    struct scratch *scratch, ProtobufCMessage **answer) {
   const V1beta1__PreStartContainerRequest *asked = (const void *)request;
-  V1beta1__PreStartContainerResponse *nothing = take(scratch, 1, sizeof *nothing);
+  V1beta1__PreStartContainerResponse *nothing =
+      make(scratch, &v1beta1__pre_start_container_response__descriptor);
   size_t gpu;
   unsigned share;
   for (size_t i = 0; i < asked->n_devices_ids; i++)
@@ -113,7 +129,6 @@ static struct grpc_result prestart(const struct resource *resource, const Protob
       return no_device;
   if (!nothing)
     return no_memory;
-  v1beta1__pre_start_container_response__init(nothing);
   *answer = &nothing->base;
   return done;
 }
@@ -124,14 +139,11 @@ static struct grpc_result prestart(const struct resource *resource, const Protob
 static V1beta1__TopologyInfo *make_topology(const struct gpu *gpu, struct scratch *scratch) {
   if (gpu->numa < 0)
     return NULL;
-  V1beta1__TopologyInfo *topology = take(scratch, 1, sizeof *topology);
-  V1beta1__NUMANode *node = take(scratch, 1, sizeof *node), **nodes = take(scratch, 1, sizeof *nodes);
-  if (!topology || !node || !nodes)
+  V1beta1__TopologyInfo *topology = make(scratch, &v1beta1__topology_info__descriptor);
+  V1beta1__NUMANode **nodes = make_all(scratch, &v1beta1__numanode__descriptor, 1);
+  if (!topology || !nodes)
     return NULL;
-  v1beta1__topology_info__init(topology);
-  v1beta1__numanode__init(node);
-  node->id = gpu->numa;
-  nodes[0] = node;
+  nodes[0]->id = gpu->numa;
   topology->nodes = nodes;
   topology->n_nodes = 1;
   return topology;
@@ -141,25 +153,21 @@ static struct grpc_result list_devices(const struct resource *resource, const Pr
                                        struct scratch *scratch, ProtobufCMessage **answer) {
   static char healthy[] = "Healthy", unhealthy[] = "Unhealthy";
   size_t count = resource->gpus->count * resource->shares;
-  V1beta1__ListAndWatchResponse *response = take(scratch, 1, sizeof *response);
-  V1beta1__Device *devices = take(scratch, count, sizeof *devices),
-                  **pointers = take(scratch, count, sizeof *pointers);
+  V1beta1__ListAndWatchResponse *response = make(scratch, &v1beta1__list_and_watch_response__descriptor);
+  V1beta1__Device **devices = make_all(scratch, &v1beta1__device__descriptor, count);
   (void)request;
-  if (!response || !devices || !pointers)
+  if (!response || !devices)
     return no_memory;
-  v1beta1__list_and_watch_response__init(response);
-  response->devices = pointers;
+  response->devices = devices;
   for (size_t i = 0; i < resource->gpus->count; i++) {
     const struct gpu *gpu = &resource->gpus->at[i];
     bool usable = *resource->daemon_answers && atomic_load(&gpu->healthy);
     V1beta1__TopologyInfo *topology = make_topology(gpu, scratch);
     for (unsigned share = 0; share < resource->shares; share++) {
-      V1beta1__Device *device = &devices[response->n_devices];
-      v1beta1__device__init(device);
+      V1beta1__Device *device = devices[response->n_devices++];
       device->id = print_id(resource, i, share, scratch);
       device->health = usable ? healthy : unhealthy;
       device->topology = topology;
-      pointers[response->n_devices++] = device;
     }
   }
   *answer = &response->base;
@@ -258,20 +266,17 @@ static struct grpc_result prefer_all(const struct resource *resource, const Prot
   size_t count = asked->n_container_requests;
   if (count > CONTAINERS_MAX)
     return too_many;
-  V1beta1__PreferredAllocationResponse *response = take(scratch, 1, sizeof *response);
-  preferred_response *containers = take(scratch, count, sizeof *containers),
-                     **pointers = take(scratch, count, sizeof *pointers);
-  if (!response || !pointers || !containers)
+  V1beta1__PreferredAllocationResponse *response =
+      make(scratch, &v1beta1__preferred_allocation_response__descriptor);
+  preferred_response **containers =
+      make_all(scratch, &v1beta1__container_preferred_allocation_response__descriptor, count);
+  if (!response || !containers)
     return no_memory;
-  v1beta1__preferred_allocation_response__init(response);
-  response->container_responses = pointers;
+  response->container_responses = containers;
   response->n_container_responses = count;
   struct grpc_result result = done;
-  for (size_t i = 0; i < count && result.status == GRPC_OK; i++) {
-    v1beta1__container_preferred_allocation_response__init(&containers[i]);
-    pointers[i] = &containers[i];
-    result = prefer(resource, asked->container_requests[i], &containers[i], scratch);
-  }
+  for (size_t i = 0; i < count && result.status == GRPC_OK; i++)
+    result = prefer(resource, asked->container_requests[i], containers[i], scratch);
   *answer = &response->base;
   return result;
 }
@@ -288,25 +293,17 @@ struct making {
 };
 
 static void add_env(struct making *making, const char *name, char *value) {
-  V1beta1__Entry *entry = take(making->scratch, 1, sizeof *entry);
-  if (!entry)
-    return;
-  v1beta1__entry__init(entry);
+  V1beta1__Entry *entry = making->response->envs[making->response->n_envs++];
   entry->key = print(making->scratch, "%s", name);
   entry->value = value;
-  making->response->envs[making->response->n_envs++] = entry;
 }
 
 /* Read-only: a socket can be connected to all the same. */
 static void add_mount(struct making *making, const char *container_path, char *host_path) {
-  V1beta1__Mount *mount = take(making->scratch, 1, sizeof *mount);
-  if (!mount)
-    return;
-  v1beta1__mount__init(mount);
+  V1beta1__Mount *mount = making->response->mounts[making->response->n_mounts++];
   mount->container_path = print(making->scratch, "%s", container_path);
   mount->host_path = host_path;
   mount->read_only = true;
-  making->response->mounts[making->response->n_mounts++] = mount;
 }
 
 /* The socket's folder, not the socket: a daemon that is started anew makes a new one. */
@@ -329,19 +326,16 @@ static void add_gpus(struct making *making) {
   const struct gpus *gpus = making->resource->gpus;
   allocate_response *response = making->response;
   bool by_cdi = making->resource->terms->visible_by_cdi;
-  V1beta1__CDIDevice *devices = take(making->scratch, making->gpu_count, sizeof *devices);
   char *list = take(making->scratch, making->gpu_count, GS_UUID_TEXT_SIZE), *end = list;
-  response->cdi_devices = take(making->scratch, making->gpu_count, sizeof *response->cdi_devices);
-  if (!devices || !list || !response->cdi_devices)
+  response->cdi_devices = make_all(making->scratch, &v1beta1__cdidevice__descriptor, making->gpu_count);
+  if (!list || !response->cdi_devices)
     return;
   for (size_t i = 0; i < gpus->count; i++) {
     if (making->shares[i] == 0)
       continue;
     if (by_cdi) {
-      V1beta1__CDIDevice *device = &devices[response->n_cdi_devices];
-      v1beta1__cdidevice__init(device);
-      device->name = print(making->scratch, "nvidia.com/gpu=%s", gpus->at[i].uuid);
-      response->cdi_devices[response->n_cdi_devices++] = device;
+      response->cdi_devices[response->n_cdi_devices++]->name =
+          print(making->scratch, "nvidia.com/gpu=%s", gpus->at[i].uuid);
       continue;
     }
     if (end > list)
@@ -386,8 +380,8 @@ static struct grpc_result allocate(const struct resource *resource, const alloca
   }
   if (making.gpu_count == 0)
     return (struct grpc_result){GRPC_INVALID_ARGUMENT, "a container without devices"};
-  response->envs = take(scratch, ENVS_MAX, sizeof *response->envs);
-  response->mounts = take(scratch, MOUNTS_MAX, sizeof *response->mounts);
+  response->envs = make_all(scratch, &v1beta1__entry__descriptor, ENVS_MAX);
+  response->mounts = make_all(scratch, &v1beta1__mount__descriptor, MOUNTS_MAX);
   if (!response->envs || !response->mounts)
     return no_memory;
   add_programs(&making);
@@ -402,20 +396,16 @@ static struct grpc_result allocate_all(const struct resource *resource, const Pr
   size_t count = asked->n_container_requests;
   if (count > CONTAINERS_MAX)
     return too_many;
-  V1beta1__AllocateResponse *response = take(scratch, 1, sizeof *response);
-  allocate_response *containers = take(scratch, count, sizeof *containers),
-                    **pointers = take(scratch, count, sizeof *pointers);
-  if (!response || !pointers || !containers)
+  V1beta1__AllocateResponse *response = make(scratch, &v1beta1__allocate_response__descriptor);
+  allocate_response **containers =
+      make_all(scratch, &v1beta1__container_allocate_response__descriptor, count);
+  if (!response || !containers)
     return no_memory;
-  v1beta1__allocate_response__init(response);
-  response->container_responses = pointers;
+  response->container_responses = containers;
   response->n_container_responses = count;
   struct grpc_result result = done;
-  for (size_t i = 0; i < count && result.status == GRPC_OK; i++) {
-    v1beta1__container_allocate_response__init(&containers[i]);
-    pointers[i] = &containers[i];
-    result = allocate(resource, asked->container_requests[i], &containers[i], scratch);
-  }
+  for (size_t i = 0; i < count && result.status == GRPC_OK; i++)
+    result = allocate(resource, asked->container_requests[i], containers[i], scratch);
   *answer = &response->base;
   return result;
 }

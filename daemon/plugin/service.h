@@ -4,7 +4,7 @@
 #define GS_PLUGIN_SERVICE_H
 
 #include "plugin/grpc.h"
-#include "plugin/node_gpus.h"
+#include "plugin/health.h"
 
 #define RESOURCE_SHARES_MAX 1000  /* of one GPU */
 #define RESOURCE_DEVICES_MAX 4096 /* all in all: the kubelet tells each in one message */

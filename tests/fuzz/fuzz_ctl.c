@@ -189,17 +189,17 @@ static void show_top(void) {
     return;
   fuzz_require(make_model(&second, &first), "another answer than before");
   unsigned columns = top_text_columns(100, &second);
-  if (second.daemon) {
+  if (second.status.daemon) {
     top_text_daemon(line, &second);
     check_line(line);
   }
-  for (size_t i = 0; i < second.gpu_count; i++) {
-    top_text_gpu(line, &second, &second.gpus[i]);
+  for (size_t i = 0; i < second.status.gpu_count; i++) {
+    top_text_gpu(line, &second.gpus[i]);
     check_line(line);
     top_text_memory(line, &second.gpus[i]);
     top_text_handovers(line, &second.gpus[i]);
   }
-  for (size_t i = 0; i < second.job_count; i++) {
+  for (size_t i = 0; i < second.status.job_count; i++) {
     top_text_job(line, columns, &second.jobs[i]);
     check_line(line);
   }

@@ -93,3 +93,37 @@ void played_end(void) {
   waitpid(player, NULL, 0);
   unlink(address.sun_path);
 }
+
+/* ---- what becomes of it, as JSON ---- */
+
+bool json_has(const json_t *found, const json_t *wanted) {
+  const char *key;
+  const json_t *value;
+  size_t i;
+  if (json_is_object(wanted)) {
+    json_object_foreach((json_t *)(uintptr_t)wanted, key,
+                        value) if (!json_has(json_object_get(found, key), value)) return false;
+    return json_is_object(found);
+  }
+  if (json_is_array(wanted)) {
+    json_array_foreach(wanted, i, value) if (!json_has(json_array_get(found, i), value)) return false;
+    return json_array_size(found) == json_array_size(wanted);
+  }
+  return json_equal(found, wanted);
+}
+
+void check_json(const char *text, const char *wanted) {
+  char quoted[2048];
+  json_error_t error;
+  ck_assert_uint_lt(strlen(wanted), sizeof quoted);
+  strcpy(quoted, wanted);
+  for (char *at = quoted; (at = strchr(at, '\'')); *at = '"')
+    ;
+  json_t *found = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+  ck_assert_msg(found != NULL, "%s: %s", error.text, text);
+  json_t *parts = json_loads(quoted, 0, &error);
+  ck_assert_msg(parts != NULL, "%s: %s", error.text, wanted);
+  ck_assert_msg(json_has(found, parts), "'%s' is not in: %s", wanted, text);
+  json_decref(found);
+  json_decref(parts);
+}

@@ -96,36 +96,140 @@ static void expect_exit(int code) {
 
 /* ---- jobs and what is left of them ---- */
 
-START_TEST(copies_know_their_number) {
-  ck_assert_int_eq(run_many("-n 3 --output o -- sh -c 'echo $GPUSHARE_JOB_INDEX of $GPUSHARE_JOB_COUNT; "
-                            "echo wrong >&2'"),
-                   0);
-  expect_text("cat o/0.out o/1.out o/2.out stdout", "0 of 3\n1 of 3\n2 of 3\n");
-  expect_text("grep -c wrong o/0.err", "1\n");
-  expect_results("0 0 1\n1 0 1\n2 0 1\n");
+struct left {
+  const char *command, *output;
+};
+
+/* A run of many: what it is given, and what is to become of it. */
+struct run {
+  const char *list, *devices, *arguments;
+  int code;
+  const char *said[3], *unsaid; /* on stderr */
+  const char *results;          /* as expect_results has them; NULL: whatever there is */
+  struct left left[2];
+};
+
+static void expect_run(const struct run *run) {
+  if (run->list)
+    write_file("list", run->list);
+  setenv("CUDA_VISIBLE_DEVICES", run->devices ? run->devices : "", 1);
+  int code = run_many(run->arguments);
+  ck_assert_msg(code == run->code, "%s: %d: %s", run->arguments, code, output);
+  for (size_t i = 0; i < 3 && run->said[i]; i++)
+    output_has(run->said[i]);
+  if (run->unsaid)
+    output_lacks(run->unsaid);
+  if (run->results)
+    expect_results(run->results);
+  for (size_t i = 0; i < 2 && run->left[i].command; i++)
+    expect_text(run->left[i].command, run->left[i].output);
+  run_shell("rm -rf o once");
+}
+
+/* What each job sees, in order. */
+#define SEEN "cat $(ls o/*.out | sort -V)"
+#define SHOW "sh -c 'echo $CUDA_VISIBLE_DEVICES'"
+
+START_TEST(jobs_know_themselves_and_their_ends_are_told) {
+  static const struct run runs[] = {
+      {.arguments =
+           "-n 3 --output o -- sh -c 'echo $GPUSHARE_JOB_INDEX of $GPUSHARE_JOB_COUNT; echo wrong >&2'",
+       .results = "0 0 1\n1 0 1\n2 0 1\n",
+       .left = {{"cat o/0.out o/1.out o/2.out stdout", "0 of 3\n1 of 3\n2 of 3\n"},
+                {"grep -c wrong o/0.err", "1\n"}}},
+      {.list = "# two\nA='x y' one \"two  words\"\n\nthree\n",
+       .arguments = "--jobs list --output o -- sh -c 'echo \"$A|$1|$2|${LD_PRELOAD##*/}\"' sh",
+       .left = {{"cat o/0.out o/1.out", "x y|one|two  words|libunified.so\n|three||libunified.so\n"},
+                {"grep -m1 ^0 o/results.tsv | cut -f 5",
+                 "A='x y' sh -c 'echo \"$A|$1|$2|${LD_PRELOAD##*/}\"' sh one 'two  words'\n"}}},
+      {.list = "echo a\nprintf b", /* may name the programs, and come from stdin */
+       .arguments = "--jobs - --output o <list",
+       .left = {{"cat o/0.out o/1.out", "a\nb"}}},
+      {.list = "text", .arguments = "-n 2 --output o cat <list", .left = {{"cat o/0.out o/1.out", ""}}},
+      {.list = "'exit 7'\n'kill -9 $$'\n'exec no-such-program'\ntrue\n",
+       .arguments = "--jobs list --output o sh -c",
+       .code = 1,
+       .said = {": exit code 7\n", ": signal 9 (Killed)\n",
+                "1 done, 3 failed, 0 not started; their output is in o\n"},
+       .results = "0 7 1\n1 signal 9 1\n2 127 1\n3 0 1\n"},
+      {.arguments = "-n 1 --output o no-such-program",
+       .code = 1,
+       .said = {"job 0 failed after "},
+       .left = {{"grep -v ld.so o/0.err",
+                 "gpusharectl: can't run no-such-program: No such file or directory\n"}}},
+      {.list = "'echo try; mkdir once'\n'echo try; exit 3'\n",
+       .arguments = "-n 1 --jobs list --output o --retry 2 sh -c 'mkdir once && exit 1; eval \"$0\"'",
+       .code = 1,
+       .results = "0 1 3\n1 3 3\n",
+       .left = {{"cat o/1.out", "try\ntry\ntry\n"}}},
+      {.arguments = "-n 1 --output o --retry 1 sh -c 'echo try; mkdir once && exit 1; true'",
+       .said = {"exit code 1, it is tried again\n"},
+       .left = {{"cat o/0.out", "try\ntry\n"}}},
+      /* Lines of ours: the index in front, and the line whole, or in pieces if it is too long. */
+      {.list = "'printf \"a\\n\\nb\"; printf \"\\n c\"; echo wrong >&2'\n",
+       .arguments = "--prefix --jobs list sh -c",
+       .said = {"[0] wrong\n"},
+       .left = {{"cat stdout", "[0] a\n[0] \n[0] b\n[0]  c\n"},
+                {"ls -d gpushare-run-* 2>/dev/null | wc -l", "0\n"}}},
+      {.list = "': >meet'\n': <meet'\n", /* both write at the same time, by and by */
+       .arguments =
+           "--prefix --jobs list sh -c 'mkfifo meet 2>/dev/null; eval \"$0\"; i=0; while [ $i -lt 500 ]; do "
+           "printf abc; echo def; i=$((i+1)); done'",
+       .left = {{"sort stdout | uniq -c | tr -s ' '", " 500 [0] abcdef\n 500 [1] abcdef\n"}}},
+      {.arguments = "--prefix -n 1 sh -c 'head -c 20000 /dev/zero | tr \"\\0\" x'",
+       .left = {{"cut -d ' ' -f 1 stdout | uniq -c | tr -s ' '", " 3 [0]\n"},
+                {"tr -cd x <stdout | wc -c", "20000\n"}}}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+    expect_run(&runs[i]);
 }
 END_TEST
 
-START_TEST(a_list_is_words_and_settings) {
-  write_file("list", "# two\nA='x y' one \"two  words\"\n\nthree\n");
-  ck_assert_int_eq(run_many("--jobs list --output o -- sh -c 'echo \"$A|$1|$2|$LD_PRELOAD\"' sh"), 0);
-  char wanted[256];
-  snprintf(wanted, sizeof wanted, "x y|one|two  words|%s\n|three||%s\n", path, path);
-  expect_text("cat o/0.out o/1.out", wanted);
-  expect_text("grep -m1 ^0 o/results.tsv | cut -f 5",
-              "A='x y' sh -c 'echo \"$A|$1|$2|$LD_PRELOAD\"' sh one 'two  words'\n");
-}
-END_TEST
-
-START_TEST(a_list_from_stdin_may_name_the_programs) {
-  ck_assert_int_eq(run_shell("printf 'echo a\\nprintf b' | %s run --jobs - --output o 2>&1", GS_CTL), 0);
-  expect_text("cat o/0.out o/1.out", "a\nb");
-}
-END_TEST
-
-START_TEST(jobs_have_nothing_to_read) {
-  ck_assert_int_eq(run_shell("echo text | %s run -n 2 --output o cat 2>&1", GS_CTL), 0);
-  expect_text("cat o/0.out o/1.out", "");
+/* Parts of cards are taken as they are named, so they need not be there. */
+START_TEST(gpus_are_spread_over_jobs) {
+  static const struct run runs[] = {
+      {.devices = "MIG-a,MIG-b,MIG-c",
+       .list = "a\nCUDA_VISIBLE_DEVICES=7 b\nc\nGPUSHARE_GANG=g d\ne\nf\n",
+       .arguments = "--jobs list --output o -- " SHOW,
+       .said = {"3 GPUs are visible, each job gets 1; see --gpus-per-job\n",
+                "job 0 started on MIG-a: ", "job 1 started: CUDA_VISIBLE_DEVICES=7 "},
+       .left = {{SEEN, "MIG-a\n7\nMIG-b\nMIG-a,MIG-b,MIG-c\nMIG-c\nMIG-a\n"},
+                {"tail -n +2 o/results.tsv | cut -f 1,6 | sort -n | tr '\\t' ' '",
+                 "0 MIG-a\n1 \n2 MIG-b\n3 \n4 MIG-c\n5 MIG-a\n"}}},
+      {.devices = "MIG-a,MIG-b", /* job 0 stays until the last one has come */
+       .list = "': <meet'\ntrue\ntrue\ntrue\n': >meet'\n",
+       .arguments = "-n 2 --jobs list --output o sh -c 'mkfifo meet 2>/dev/null; eval \"$1\"; echo "
+                    "$CUDA_VISIBLE_DEVICES' sh",
+       .left = {{SEEN, "MIG-a\nMIG-b\nMIG-b\nMIG-b\nMIG-b\n"}}},
+      {.devices = "MIG-a,MIG-b", /* a job that fails leaves its GPU */
+       .arguments = "-n 1 --retry 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES; exit 1'",
+       .code = 1,
+       .said = {" on MIG-a: exit code 1, it is tried again\n"},
+       .left = {{"cat o/0.out", "MIG-a\nMIG-a\nMIG-a\n"}}},
+      {.devices = "MIG-a,MIG-b,MIG-c",
+       .arguments = "-n 2 --gpus-per-job 2 --output o " SHOW,
+       .left = {{SEEN, "MIG-a,MIG-b\nMIG-a,MIG-c\n"}}},
+      {.devices = "MIG-a,MIG-b,MIG-c",
+       .arguments = "-n 2 --gpus-per-job all --output o " SHOW,
+       .unsaid = "see --gpus-per-job",
+       .left = {{SEEN, "MIG-a,MIG-b,MIG-c\nMIG-a,MIG-b,MIG-c\n"}}},
+      {.devices = "MIG-a,MIG-b",
+       .arguments = "-n 2 --gpus-per-job 3 true",
+       .code = 2,
+       .said = {"--gpus-per-job is 3, but the number of visible GPUs is 2; CUDA_VISIBLE_DEVICES is "
+                "MIG-a,MIG-b\n"}}};
+  /* Processes of a gang keep what they see. */
+  static const struct run of_gang[] = {{.devices = "MIG-a,MIG-b",
+                                        .arguments = "-n 2 --output o " SHOW,
+                                        .left = {{SEEN, "MIG-a,MIG-b\nMIG-a,MIG-b\n"}}},
+                                       {.devices = "MIG-a,MIG-b",
+                                        .arguments = "-n 2 --gpus-per-job 1 --output o " SHOW,
+                                        .left = {{SEEN, "MIG-a\nMIG-b\n"}}}};
+  for (size_t i = 0; i < sizeof runs / sizeof *runs; i++)
+    expect_run(&runs[i]);
+  setenv("GPUSHARE_GANG", "g", 1);
+  for (size_t i = 0; i < sizeof of_gang / sizeof *of_gang; i++)
+    expect_run(&of_gang[i]);
+  unsetenv("GPUSHARE_GANG");
 }
 END_TEST
 
@@ -140,37 +244,8 @@ START_TEST(so_many_run_at_once) {
   }
   ck_assert_int_eq(most, 2);
   ck_assert_int_eq(running, 0);
-}
-END_TEST
-
-START_TEST(all_of_a_list_may_run_at_once) {
-  write_file("list", "': >meet0; : <meet1'\n': <meet0; : >meet2'\n': >meet1; : <meet2'\n");
+  write_file("list", "': >meet0; : <meet1'\n': <meet0; : >meet2'\n': >meet1; : <meet2'\n"); /* all */
   ck_assert_int_eq(run_many("--jobs list sh -c 'mkfifo meet0 meet1 meet2 2>/dev/null; eval \"$1\"' sh"), 0);
-}
-END_TEST
-
-START_TEST(how_jobs_end_is_told) {
-  write_file("list", "'exit 7'\n'kill -9 $$'\n'exec no-such-program'\ntrue\n");
-  ck_assert_int_eq(run_many("--jobs list --output o sh -c"), 1);
-  output_has("job 0 failed after ");
-  output_has(": exit code 7\n");
-  output_has(": signal 9 (Killed)\n");
-  output_has("1 done, 3 failed, 0 not started; their output is in o\n");
-  expect_results("0 7 1\n1 signal 9 1\n2 127 1\n3 0 1\n");
-  ck_assert_int_eq(run_many("-n 1 --output p no-such-program"), 1);
-  expect_text("grep -v ld.so p/0.err", "gpusharectl: can't run no-such-program: No such file or directory\n");
-}
-END_TEST
-
-START_TEST(a_job_that_fails_is_tried_again) {
-  write_file("list", "'echo try; mkdir once'\n'echo try; exit 3'\n");
-  ck_assert_int_eq(
-      run_many("-n 1 --jobs list --output o --retry 2 sh -c 'mkdir once && exit 1; eval \"$0\"'"), 1);
-  expect_results("0 1 3\n1 3 3\n");
-  expect_text("cat o/1.out", "try\ntry\ntry\n");
-  ck_assert_int_eq(run_many("-n 1 --output p --retry 1 sh -c 'echo try; mkdir twice && exit 1; true'"), 0);
-  output_has("exit code 1, it is tried again\n");
-  expect_text("cat p/0.out", "try\ntry\n");
 }
 END_TEST
 
@@ -184,108 +259,9 @@ START_TEST(results_are_not_written_over) {
   expect_text("cat o/0.out", "second\n");
   ck_assert_int_eq(run_many("-n 1 --output no/where true"), 1);
   output_has("can't make the folder no/where: No such file or directory\n");
-}
-END_TEST
-
-START_TEST(two_folders_of_the_same_second_differ) {
-  ck_assert_int_eq(run_many("-n 1 true"), 0);
+  ck_assert_int_eq(run_many("-n 1 true"), 0); /* two of the same second */
   ck_assert_int_eq(run_many("-n 1 true"), 0);
   expect_text("ls -d gpushare-run-2*/results.tsv | wc -l", "2\n");
-}
-END_TEST
-
-/* ---- GPUs: parts of cards are taken as they are named, so they need not be there ---- */
-
-/* What each job sees, in order. */
-#define SEEN "cat $(ls o/*.out | sort -V)"
-#define SHOW "-- sh -c 'eval \"$1\"; echo $CUDA_VISIBLE_DEVICES' sh"
-
-START_TEST(each_of_many_sees_one_gpu) {
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c", 1);
-  write_file("list", "a\nCUDA_VISIBLE_DEVICES=7 b\nc\nGPUSHARE_GANG=g d\ne\nf\n");
-  ck_assert_int_eq(run_many("--jobs list --output o -- sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
-  output_has("3 GPUs are visible, each job gets 1; see --gpus-per-job\n");
-  output_has("job 0 started on MIG-a: ");
-  output_has("job 1 started: CUDA_VISIBLE_DEVICES=7 ");
-  expect_text(SEEN, "MIG-a\n7\nMIG-b\nMIG-a,MIG-b,MIG-c\nMIG-c\nMIG-a\n");
-  expect_text("tail -n +2 o/results.tsv | cut -f 1,6 | sort -n | tr '\\t' ' '",
-              "0 MIG-a\n1 \n2 MIG-b\n3 \n4 MIG-c\n5 MIG-a\n");
-}
-END_TEST
-
-/* Job 0 stays until the last one has come. */
-START_TEST(who_has_ended_leaves_its_gpu_to_the_next) {
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
-  write_file("list", "': <meet'\ntrue\ntrue\ntrue\n': >meet'\n");
-  ck_assert_int_eq(run_shell("mkfifo meet"), 0);
-  ck_assert_int_eq(run_many("-n 2 --jobs list --output o " SHOW), 0);
-  expect_text(SEEN, "MIG-a\nMIG-b\nMIG-b\nMIG-b\nMIG-b\n");
-}
-END_TEST
-
-START_TEST(a_job_that_fails_leaves_its_gpu_too) {
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
-  ck_assert_int_eq(run_many("-n 1 --retry 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES; exit 1'"), 1);
-  output_has(" on MIG-a: exit code 1, it is tried again\n");
-  expect_text("cat o/0.out", "MIG-a\nMIG-a\nMIG-a\n");
-}
-END_TEST
-
-START_TEST(a_job_may_see_several_gpus_or_all) {
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b,MIG-c", 1);
-  ck_assert_int_eq(run_many("-n 2 --gpus-per-job 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
-  expect_text(SEEN, "MIG-a,MIG-b\nMIG-a,MIG-c\n");
-  ck_assert_int_eq(run_many("-n 2 --gpus-per-job all --output p sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
-  expect_text("cat p/0.out p/1.out", "MIG-a,MIG-b,MIG-c\nMIG-a,MIG-b,MIG-c\n");
-  output_lacks("see --gpus-per-job");
-}
-END_TEST
-
-START_TEST(processes_of_a_gang_keep_what_they_see) {
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
-  setenv("GPUSHARE_GANG", "g", 1);
-  ck_assert_int_eq(run_many("-n 2 --output o sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
-  expect_text(SEEN, "MIG-a,MIG-b\nMIG-a,MIG-b\n");
-  ck_assert_int_eq(run_many("-n 2 --gpus-per-job 1 --output p sh -c 'echo $CUDA_VISIBLE_DEVICES'"), 0);
-  expect_text("cat p/0.out p/1.out", "MIG-a\nMIG-b\n");
-  unsetenv("GPUSHARE_GANG");
-}
-END_TEST
-
-START_TEST(more_gpus_than_there_are_is_said) {
-  setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b", 1);
-  ck_assert_int_eq(run_many("-n 2 --gpus-per-job 3 true"), 2);
-  output_has("--gpus-per-job is 3, but the number of visible GPUs is 2; CUDA_VISIBLE_DEVICES is "
-             "MIG-a,MIG-b\n");
-}
-END_TEST
-
-/* ---- lines of ours ---- */
-
-START_TEST(lines_have_the_index_in_front) {
-  write_file("list", "'printf \"a\\n\\nb\"; printf \"\\n c\"; echo wrong >&2'\n");
-  ck_assert_int_eq(run_many("--prefix --jobs list sh -c"), 0);
-  output_has("[0] wrong\n");
-  expect_text("cat stdout", "[0] a\n[0] \n[0] b\n[0]  c\n");
-  expect_text("ls -d gpushare-run-* 2>/dev/null | wc -l", "0\n");
-}
-END_TEST
-
-/* Both write at the same time, by and by. */
-START_TEST(lines_stay_whole) {
-  write_file("list", "': >meet'\n': <meet'\n");
-  ck_assert_int_eq(
-      run_many("--prefix --jobs list sh -c 'mkfifo meet 2>/dev/null; eval \"$0\"; i=0; while [ $i -lt "
-               "500 ]; do printf abc; echo def; i=$((i+1)); done'"),
-      0);
-  expect_text("sort stdout | uniq -c | tr -s ' '", " 500 [0] abcdef\n 500 [1] abcdef\n");
-}
-END_TEST
-
-START_TEST(a_long_line_comes_in_pieces) {
-  ck_assert_int_eq(run_many("--prefix -n 1 sh -c 'head -c 20000 /dev/zero | tr \"\\0\" x'"), 0);
-  expect_text("cut -d ' ' -f 1 stdout | uniq -c | tr -s ' '", " 3 [0]\n");
-  expect_text("tr -cd x <stdout | wc -c", "20000\n");
 }
 END_TEST
 
@@ -514,25 +490,10 @@ START_TEST(wrong_usage_is_said) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {copies_know_their_number,
-                                a_list_is_words_and_settings,
-                                a_list_from_stdin_may_name_the_programs,
-                                jobs_have_nothing_to_read,
+  const TTest *const tests[] = {jobs_know_themselves_and_their_ends_are_told,
+                                gpus_are_spread_over_jobs,
                                 so_many_run_at_once,
-                                all_of_a_list_may_run_at_once,
-                                how_jobs_end_is_told,
-                                a_job_that_fails_is_tried_again,
                                 results_are_not_written_over,
-                                two_folders_of_the_same_second_differ,
-                                each_of_many_sees_one_gpu,
-                                who_has_ended_leaves_its_gpu_to_the_next,
-                                a_job_that_fails_leaves_its_gpu_too,
-                                a_job_may_see_several_gpus_or_all,
-                                processes_of_a_gang_keep_what_they_see,
-                                more_gpus_than_there_are_is_said,
-                                lines_have_the_index_in_front,
-                                lines_stay_whole,
-                                a_long_line_comes_in_pieces,
                                 a_stream_that_stays_open_is_not_waited_for,
                                 the_first_failure_ends_the_rest,
                                 who_does_not_end_is_killed,

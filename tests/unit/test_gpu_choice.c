@@ -1,29 +1,31 @@
 /* test_gpu_choice.c - which GPUs a text on the command line names. */
-#include "ctl/gpu_choice.h"
+#include "ctl/change.h"
 
 #include <string.h>
 
 #include "common/parse.h"
 #include "common/wire.h"
-#include "ctl/ctl.h"
 #include "suite.h"
 
 #define A "GPU-5d3a0000-0000-0000-0000-000000000001"
 #define B "GPU-5d990000-0000-0000-0000-000000000002"
 #define PART "MIG-5d3a0000-0000-0000-0000-000000000003"
 
-static struct gs_msg msgs[8];
-static size_t count;
+static struct gs_msg msgs[3];
+static struct gpu_figures gpus[3];
+static struct status status;
 static struct gpu_choice choice;
+static struct ask_error error;
 
 static void add(const char *uuid, uint32_t number) {
-  msgs[count] = wire_msg(GS_STATUS_GPU, number);
-  ck_assert_int_eq(parse_uuid(uuid, msgs[count++].gpu_status.uuid), 0);
-  msgs[count++] = wire_msg(GS_STATUS_HANDOVER, number);
+  struct gs_msg *msg = &msgs[status.gpu_count];
+  *msg = wire_msg(GS_STATUS_GPU, number);
+  ck_assert_int_eq(parse_uuid(uuid, msg->gpu_status.uuid), 0);
+  gpus[status.gpu_count++].gpu = msg;
 }
 
 static void set_up(void) {
-  count = 0;
+  status = (struct status){.gpus = gpus};
   add(A, 0);
   add(PART, GS_GPU_NUMBER(1u, 1u));
   add(B, 2);
@@ -33,15 +35,15 @@ static void nothing(void) {}
 
 /* The last byte of each UUID. */
 static void expect(const char *text, const char *wanted) {
-  ck_assert_msg(gpu_choice_read(&choice, text, msgs, count) == CTL_OK, "%s: %s", text, choice.error);
+  ck_assert_msg(gpu_choice_read(&choice, text, &status, &error) == CTL_OK, "%s: %s", text, error.text);
   ck_assert_uint_eq(choice.count, strlen(wanted));
   for (size_t i = 0; i < choice.count; i++)
     ck_assert_msg(choice.uuids[i][GS_UUID_SIZE - 1] == wanted[i] - '0', "%s: %zu", text, i);
 }
 
 static void refuse(const char *text, int code, const char *words) {
-  ck_assert_msg(gpu_choice_read(&choice, text, msgs, count) == code, "%s", text);
-  ck_assert_msg(strstr(choice.error, words), "%s: %s", text, choice.error);
+  ck_assert_msg(gpu_choice_read(&choice, text, &status, &error) == code, "%s", text);
+  ck_assert_msg(strstr(error.text, words), "%s: %s", text, error.text);
 }
 
 START_TEST(by_index_uuid_or_prefix) {

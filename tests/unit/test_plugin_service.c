@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "deviceplugin.pb-c.h"
-#include "plugin/service.h"
+#include "plugin/rpc_server.h"
 #include "suite.h"
 
 static struct gpus gpus;
@@ -98,12 +98,45 @@ START_TEST(memory_grows_with_what_comes_not_with_what_is_announced) {
 }
 END_TEST
 
+START_TEST(what_comes_behind_a_message_is_refused) {
+  struct grpc_reader reader = {0};
+  uint8_t head[GRPC_HEAD_SIZE];
+  grpc_write_head(head, 1);
+  ck_assert_int_eq(grpc_reader_add(&reader, head, sizeof head).status, GRPC_OK);
+  ck_assert_int_eq(grpc_reader_add(&reader, head, 1).status, GRPC_OK);
+  ck_assert_int_eq(grpc_reader_end(&reader).status, GRPC_OK);
+  ck_assert_int_eq(grpc_reader_add(&reader, head, 1).status, GRPC_INTERNAL);
+  grpc_reader_free(&reader);
+}
+END_TEST
+
+START_TEST(a_share_has_one_name) {
+#define UUID "GPU-00000000-0000-0000-0000-000000000001"
+  static char ids[][64] = {UUID ".1", UUID ".01", UUID ".2", UUID ".-0", UUID, "GPU-1.1", ""};
+  for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+    V1beta1__PreStartContainerRequest request;
+    uint8_t bytes[128];
+    char *id = ids[i];
+    v1beta1__pre_start_container_request__init(&request);
+    request.devices_ids = &id;
+    request.n_devices_ids = 1;
+    size_t size = v1beta1__pre_start_container_request__pack(&request, bytes);
+    struct service_answer answer =
+        service_call(service_find("/v1beta1.DevicePlugin/PreStartContainer"), &resource, bytes, size);
+    ck_assert_msg(answer.result.status == (i == 0 ? GRPC_OK : GRPC_INVALID_ARGUMENT), "%s", id);
+    free(answer.bytes);
+  }
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {devices_tell_what_memory_is_near,
                                 a_uuid_is_written_in_one_way,
                                 gpus_are_named_once_and_rightly,
                                 health_is_the_gpus_and_the_daemons,
                                 memory_grows_with_what_comes_not_with_what_is_announced,
+                                what_comes_behind_a_message_is_refused,
+                                a_share_has_one_name,
                                 NULL};
   return suite_main("plugin_service", tests, set_up, tear_down);
 }

@@ -1,5 +1,5 @@
 /* test_spread.c - which GPUs each of many jobs sees, and which jobs are left alone. */
-#include "ctl/spread.h"
+#include "ctl/joblist.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,100 +23,72 @@ static void set_up(void) {
 
 static void nothing(void) {}
 
-static uint64_t expect_taken(const char *wanted) {
-  uint64_t taken = spread_take(&spread);
-  char *text = spread_text(&spread, taken);
-  ck_assert_str_eq(text, wanted);
-  free(text);
-  return taken;
-}
-
 static void set_use(const char *name, uint64_t capacity_bytes, uint64_t used_bytes) {
   uint8_t uuid[GS_UUID_SIZE];
   ck_assert_int_eq(parse_uuid(name, uuid), 0);
   spread_set_use(&spread, uuid, capacity_bytes, used_bytes);
 }
 
-static void set_room(const char *name, uint64_t bytes) { set_use(name, bytes, 0); }
-
 /* ---- the choice ---- */
 
-START_TEST(jobs_go_round) {
-  for (int round = 0; round < 3; round++) {
-    expect_taken(A);
-    expect_taken(B);
-    expect_taken(C);
+/* Jobs come one after the other: each word is the GPUs that the next one shall get, or "-N": job N ends. */
+static void expect_taken(const char *jobs) {
+  static const char *const names[] = {A, B, C};
+  uint64_t taken[32];
+  size_t count = 0;
+  char copy[64], wanted[128], *rest;
+  snprintf(copy, sizeof copy, "%s", jobs);
+  for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    if (*word == '-') {
+      spread_give_back(&spread, taken[atoi(word + 1)]);
+      continue;
+    }
+    *wanted = '\0';
+    for (const char *gpu = word; *gpu; gpu++)
+      sprintf(wanted + strlen(wanted), "%s%s", gpu > word ? "," : "", names[*gpu - 'A']);
+    taken[count] = spread_take(&spread);
+    char *text = spread_text(&spread, taken[count]);
+    ck_assert_msg(strcmp(text, wanted) == 0, "%s, job %zu: %s", jobs, count, text);
+    count++;
+    free(text);
+  }
+}
+
+START_TEST(the_fewest_jobs_count_and_then_the_most_room) {
+  static const struct {
+    size_t per_job;
+    struct {
+      uint64_t capacity_bytes, used_bytes;
+    } use[3]; /* without a capacity nobody is there who could tell: it is unused */
+    const char *jobs;
+  } cases[] = {{1, {{0, 0}}, "A B C A B C A B C"},
+               {1, {{0, 0}}, "A B C A -1 B B C A"},
+               {1, {{10, 0}, {30, 0}, {20, 0}}, "B C A B"}, /* B's first job is yet to have its memory */
+               {1, {{UINT64_MAX - 1, 0}}, "B"},
+               {1, {{30, 30}, {30, 20}, {30, 40}}, "B A"},
+               {1, {{30, 10}, {0, 0}, {30, 20}}, "B"},
+               {2, {{10, 0}, {20, 0}}, "BC AC -0 BC"},
+               {3, {{10, 0}, {20, 0}}, "ABC ABC"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    set_up();
+    spread.per_job = cases[i].per_job;
+    set_use(A, cases[i].use[0].capacity_bytes, cases[i].use[0].used_bytes);
+    set_use(B, cases[i].use[1].capacity_bytes, cases[i].use[1].used_bytes);
+    set_use(C, cases[i].use[2].capacity_bytes, cases[i].use[2].used_bytes);
+    expect_taken(cases[i].jobs);
   }
 }
 END_TEST
 
-START_TEST(who_ends_makes_room_for_the_next) {
-  expect_taken(A);
-  uint64_t second = expect_taken(B);
-  expect_taken(C);
-  expect_taken(A);
-  spread_give_back(&spread, second);
-  expect_taken(B);
-  expect_taken(B);
-  expect_taken(C);
-  spread_give_back(&spread, 0);
-  expect_taken(A);
-}
-END_TEST
-
-START_TEST(of_equal_ones_the_one_with_most_room) {
-  set_room(A, 10);
-  set_room(B, 30);
-  set_room(C, 20);
-  expect_taken(B);
-  expect_taken(C); /* although B has more: a job has just gone there, and its memory is to come */
-  expect_taken(A);
-  expect_taken(B);
-}
-END_TEST
-
-START_TEST(what_nobody_uses_has_most_room) {
-  set_room(A, UINT64_MAX - 1);
-  expect_taken(B);
-  spread_forget_rooms(&spread);
-  expect_taken(A);
-}
-END_TEST
-
-START_TEST(what_is_used_is_no_room) {
-  set_use(A, 30, 30);
-  set_use(B, 30, 20);
-  set_use(C, 30, 40);
-  expect_taken(B);
-  expect_taken(A);
-}
-END_TEST
-
-/* Nobody is there who could tell. */
-START_TEST(a_gpu_of_unknown_size_is_unused) {
+START_TEST(rooms_are_those_of_our_gpus_and_of_now) {
+  set_use("GPU-dddddddd-0000-0000-0000-000000000000", 30, 30);
+  expect_taken("A");
+  spread_give_back(&spread, 0); /* nothing */
+  expect_taken("B");
+  set_up();
   set_use(A, 30, 10);
-  set_use(B, 0, 0);
-  set_use(C, 30, 20);
-  expect_taken(B);
-}
-END_TEST
-
-START_TEST(other_gpus_of_the_daemon_are_nothing_to_us) {
-  set_room("GPU-dddddddd-0000-0000-0000-000000000000", 0);
-  expect_taken(A);
-}
-END_TEST
-
-START_TEST(several_for_a_job_keep_their_order) {
-  spread.per_job = 2;
-  set_room(A, 10);
-  set_room(B, 20);
-  uint64_t first = expect_taken(B "," C);
-  expect_taken(A "," C);
-  spread_give_back(&spread, first);
-  expect_taken(B "," C);
-  spread.per_job = 3;
-  expect_taken(A "," B "," C);
+  spread_forget_rooms(&spread);
+  expect_taken("A");
 }
 END_TEST
 
@@ -151,38 +123,33 @@ static bool concerns(const char *command, const char *line) {
   return concerned;
 }
 
-START_TEST(an_ordinary_job_is_concerned) {
-  ck_assert(concerns("python train.py", "--lr 0.1"));
-  ck_assert(concerns("python train.py", "SEED=1 CUDA_VISIBLE=0 --torchrun torchrun"));
-  ck_assert(concerns("python -m train", "--data mpirun"));
-  ck_assert(concerns("", "python x.py"));
-}
-END_TEST
-
-START_TEST(one_that_has_set_it_keeps_it) {
-  spread.as_told = true;
-  ck_assert(!concerns("python train.py", "CUDA_VISIBLE_DEVICES=1 --lr 0.1"));
-  ck_assert(!concerns("python train.py", "A=1 CUDA_VISIBLE_DEVICES= --lr 0.1"));
-  ck_assert(concerns("python train.py", "'CUDA_VISIBLE_DEVICES=1'"));
-}
-END_TEST
-
-START_TEST(one_that_uses_several_is_left_alone) {
-  static const char *const alone[][2] = {{"torchrun train.py", "--lr 0.1"},
-                                         {"/usr/bin/mpirun -n 2 train", "--lr 0.1"},
-                                         {"", "A=1 torchrun train.py"},
-                                         {"python3 -u -m torch.distributed.run train.py", "1"},
-                                         {"python", "-m torch.distributed.launch train.py"},
-                                         {"python train.py", "GPUSHARE_GANG=g --rank 0"}};
-  for (size_t i = 0; i < sizeof alone / sizeof *alone; i++) {
-    spread.as_told = false;
-    ck_assert_msg(!concerns(alone[i][0], alone[i][1]), "%zu", i);
-    spread.as_told = true;
-    ck_assert_msg(concerns(alone[i][0], alone[i][1]), "%zu, though told so", i);
-  }
-  spread.as_told = false;
-  ck_assert(concerns("python train.py", "GPUSHARE_GANG=none --rank 0"));
-  ck_assert(concerns("python train.py", "GPUSHARE_GANG=g GPUSHARE_GANG= --rank 0"));
+/* It may be told so, and then is concerned all the same; but one that sets the variable itself is not. */
+START_TEST(jobs_that_see_to_their_gpus_themselves_are_left_alone) {
+  static const struct {
+    const char *command, *line;
+    bool concerned, if_told;
+  } cases[] = {{"python train.py", "--lr 0.1", true, true},
+               {"python train.py", "SEED=1 CUDA_VISIBLE=0 --torchrun torchrun", true, true},
+               {"python -m train", "--data mpirun", true, true},
+               {"", "python x.py", true, true},
+               {"python train.py", "CUDA_VISIBLE_DEVICES=1 --lr 0.1", false, false},
+               {"python train.py", "A=1 CUDA_VISIBLE_DEVICES= --lr 0.1", false, false},
+               {"python train.py", "'CUDA_VISIBLE_DEVICES=1'", true, true},
+               {"torchrun train.py", "--lr 0.1", false, true},
+               {"/usr/bin/mpirun -n 2 train", "--lr 0.1", false, true},
+               {"", "A=1 torchrun train.py", false, true},
+               {"python3 -u -m torch.distributed.run train.py", "1", false, true},
+               {"python", "-m torch.distributed.launch train.py", false, true},
+               {"python train.py", "GPUSHARE_GANG=g --rank 0", false, true},
+               {"python train.py", "GPUSHARE_GANG=none --rank 0", true, true},
+               {"python train.py", "GPUSHARE_GANG=g GPUSHARE_GANG= --rank 0", true, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (int told = 0; told < 2; told++) {
+      spread.as_told = told;
+      ck_assert_msg(concerns(cases[i].command, cases[i].line) ==
+                        (told ? cases[i].if_told : cases[i].concerned),
+                    "%s %s, told: %d", cases[i].command, cases[i].line, told);
+    }
 }
 END_TEST
 
@@ -197,18 +164,10 @@ START_TEST(without_more_gpus_than_a_job_sees_nothing_changes) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {jobs_go_round,
-                                who_ends_makes_room_for_the_next,
-                                of_equal_ones_the_one_with_most_room,
-                                what_nobody_uses_has_most_room,
-                                what_is_used_is_no_room,
-                                a_gpu_of_unknown_size_is_unused,
-                                other_gpus_of_the_daemon_are_nothing_to_us,
-                                several_for_a_job_keep_their_order,
+  const TTest *const tests[] = {the_fewest_jobs_count_and_then_the_most_room,
+                                rooms_are_those_of_our_gpus_and_of_now,
                                 so_many_and_no_more,
-                                an_ordinary_job_is_concerned,
-                                one_that_has_set_it_keeps_it,
-                                one_that_uses_several_is_left_alone,
+                                jobs_that_see_to_their_gpus_themselves_are_left_alone,
                                 without_more_gpus_than_a_job_sees_nothing_changes,
                                 NULL};
   return suite_main("spread", tests, set_up, nothing);

@@ -135,10 +135,11 @@ START_TEST(a_job_has_figures_of_its_own_on_each_gpu) {
     add_job(7, "a", 9 * NS_PER_S, 0);
     finish();
   }
-  ck_assert_uint_eq(model.job_count, 2);
+  ck_assert_uint_eq(model.status.job_count, 2);
   ck_close(model.jobs[0].held_share, 0.5);
   ck_close(model.jobs[1].held_share, 0);
-  ck_assert(model.jobs[0].gpu == &model.gpus[0] && model.jobs[1].gpu == &model.gpus[1]);
+  ck_assert(model.jobs[0].figures->gpu == model.gpus[0].figures &&
+            model.jobs[1].figures->gpu == model.gpus[1].figures);
 }
 END_TEST
 
@@ -163,10 +164,10 @@ START_TEST(memory_is_on_the_card_or_away) {
   set_bytes(add_job(2, "b", 0, 0), 6 * GIB, 2 * GIB);
   set_bytes(add_job(3, "c", 0, 0), GIB, 2 * GIB); /* it frees just now */
   finish();
-  ck_assert_uint_eq(model.gpus[0].card_bytes, 10 * GIB);
-  ck_assert_uint_eq(model.gpus[0].away_bytes, 4 * GIB);
-  ck_assert_uint_eq(model.jobs[1].away_bytes, 4 * GIB);
-  ck_assert_uint_eq(model.jobs[2].away_bytes, 0);
+  ck_assert_uint_eq(model.gpus[0].figures->card_bytes, 10 * GIB);
+  ck_assert_uint_eq(model.gpus[0].figures->away_bytes, 4 * GIB);
+  ck_assert_uint_eq(figures_away_bytes(model.jobs[1].figures->job), 4 * GIB);
+  ck_assert_uint_eq(figures_away_bytes(model.jobs[2].figures->job), 0);
 }
 END_TEST
 
@@ -185,7 +186,7 @@ START_TEST(what_a_gpu_does) {
   finish();
   top_text_daemon(line, &model);
   line_has("gpushare-daemon 1.2, up 1:02:03, 1 GPU, 0 jobs");
-  top_text_gpu(line, &model, &model.gpus[0]);
+  top_text_gpu(line, &model.gpus[0]);
   ck_assert_str_eq(line, "GPU 0 Card: on, fair, turns of 20 s, 13.2 s left; held by 1 (train), 2 (infer), "
                          "3 (train) and 2 more, 2 wait");
   top_text_handovers(line, &model.gpus[0]);
@@ -197,7 +198,7 @@ START_TEST(a_gpu_without_turns_or_holders) {
   begin(NS_PER_S);
   add_gpu(0, 0)->gpu_status.flags = 0;
   finish();
-  top_text_gpu(line, &model, &model.gpus[0]);
+  top_text_gpu(line, &model.gpus[0]);
   ck_assert_str_eq(line, "GPU 0 Card: on, fair, all run; held by nobody, 0 wait");
 }
 END_TEST
@@ -282,26 +283,57 @@ END_TEST
 
 /* ---- order, selection, keys ---- */
 
+/* Characters, and names of other keys: "<DOWN>P". */
 static void press(const char *keys) {
-  for (; *keys; keys++)
-    top_view_press(&view, *keys);
-  ck_assert_int_eq(top_view_arrange(&view, &model), 0);
+  static const struct {
+    const char *name;
+    int key;
+  } named[] = {{"<UP>", TOP_KEY_UP},          {"<DOWN>", TOP_KEY_DOWN},  {"<PGUP>", TOP_KEY_PAGE_UP},
+               {"<PGDN>", TOP_KEY_PAGE_DOWN}, {"<HOME>", TOP_KEY_HOME},  {"<END>", TOP_KEY_END},
+               {"<ENTER>", TOP_KEY_ENTER},    {"<ESC>", TOP_KEY_ESCAPE}, {"<BACK>", TOP_KEY_BACKSPACE},
+               {"<F3>", TOP_KEY_F3},          {"<F4>", TOP_KEY_F4},      {"<F6>", TOP_KEY_F6},
+               {"<F10>", TOP_KEY_F10}};
+  while (*keys) {
+    size_t length = 1;
+    int key = *keys;
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+      if (strncmp(keys, named[i].name, strlen(named[i].name)) == 0) {
+        key = named[i].key;
+        length = strlen(named[i].name);
+      }
+    keys += length;
+    top_view_press(&view, key);
+    ck_assert_int_eq(top_view_arrange(&view, &model), 0);
+  }
 }
 
-static void press_key(int key) {
-  top_view_press(&view, key);
-  ck_assert_int_eq(top_view_arrange(&view, &model), 0);
-}
-
-/* The jobs' numbers, with a * at the selected one. */
+/* The numbers of the jobs that are shown, with a * at the selected one; and -- beside what there is room for.
+ */
 static const char *rows(void) {
   static char text[256];
   *text = '\0';
   for (size_t i = 0; i < view.row_count; i++)
-    sprintf(text + strlen(text), "%s%s%u", i ? " " : "", i == view.selected ? "*" : "",
-            view.rows[i]->figures.job->job_status.job);
+    sprintf(text + strlen(text), "%s%s%s%u", i ? " " : "",
+            i && (i == view.first || i == view.first + view.page) ? "-- " : "", i == view.selected ? "*" : "",
+            view.rows[i]->figures->job->job_status.job);
   return text;
 }
+
+struct step {
+  const char *keys, *rows;
+};
+
+static void step_through(const struct step *steps, size_t step_count) {
+  for (size_t i = 0; i < step_count; i++) {
+    press(steps[i].keys);
+    ck_assert_msg(strcmp(rows(), steps[i].rows) == 0, "step %zu, %s: %s", i, steps[i].keys, rows());
+  }
+}
+#define STEP_THROUGH(...)                                                                                    \
+  do {                                                                                                       \
+    const struct step steps[] = {__VA_ARGS__};                                                               \
+    step_through(steps, sizeof steps / sizeof *steps);                                                       \
+  } while (0)
 
 /* From the 2nd on each has had twice as much of the GPU as the one before, and half of its memory. */
 static void play_jobs(uint32_t jobs) {
@@ -317,130 +349,83 @@ static void play_jobs(uint32_t jobs) {
 
 START_TEST(jobs_are_sorted_by_a_column) {
   play_jobs(4);
-  ck_assert_str_eq(rows(), "*1 2 3 4");
-  press("P");
-  ck_assert_str_eq(rows(), "4 3 2 *1");
-  press("I");
-  ck_assert_str_eq(rows(), "*1 2 3 4");
-  press("M");
-  ck_assert_str_eq(rows(), "*1 2 3 4");
-  press(">");
+  STEP_THROUGH({"", "*1 2 3 4"}, {"P", "4 3 2 *1"}, {"I", "*1 2 3 4"}, {"M", "*1 2 3 4"}, {">", "4 3 2 *1"});
   ck_assert_int_eq(view.sort, TOP_AWAY);
-  ck_assert_str_eq(rows(), "4 3 2 *1");
-  press("<<<<<<");
+  STEP_THROUGH({"<<<<<<", "2 *1 3 4"}); /* bench infer train train */
   ck_assert_int_eq(view.sort, TOP_NAME);
-  ck_assert_str_eq(rows(), "2 *1 3 4"); /* bench infer train train */
   press("N<");
   ck_assert_int_eq(view.sort, TOP_FROM);
-  press_key(TOP_KEY_F6);
+  press("<F6>");
   ck_assert_int_eq(view.sort, TOP_JOB);
 }
 END_TEST
 
 START_TEST(a_selection_stays_with_its_job) {
   play_jobs(4);
-  press_key(TOP_KEY_DOWN);
-  ck_assert_str_eq(rows(), "1 *2 3 4");
-  press("P");
-  ck_assert_str_eq(rows(), "4 3 *2 1");
+  STEP_THROUGH({"<DOWN>", "1 *2 3 4"}, {"P", "4 3 *2 1"});
   play_jobs(1); /* it has ended */
-  ck_assert_str_eq(rows(), "*1");
+  STEP_THROUGH({"", "*1"});
   begin(NS_PER_S);
   finish();
-  ck_assert_str_eq(rows(), "");
+  STEP_THROUGH({"", ""}, {"<DOWN>", ""}, {"/x", ""});
   ck_assert_ptr_null(top_view_selected(&view));
-  press_key(TOP_KEY_DOWN);
-  press("/x");
 }
 END_TEST
 
 START_TEST(a_long_table_is_scrolled) {
   play_jobs(9);
   top_view_resize(&view, 4);
-  press_key(TOP_KEY_PAGE_DOWN);
-  ck_assert_uint_eq(view.selected, 4);
-  ck_assert_uint_eq(view.first, 1);
-  press_key(TOP_KEY_END);
-  ck_assert_uint_eq(view.first, 5);
-  press_key(TOP_KEY_PAGE_UP);
-  ck_assert_uint_eq(view.selected, 4);
-  ck_assert_uint_eq(view.first, 4);
+  STEP_THROUGH({"", "*1 2 3 4 -- 5 6 7 8 9"}, {"<PGDN>", "1 -- 2 3 4 *5 -- 6 7 8 9"},
+               {"<END>", "1 2 3 4 5 -- 6 7 8 *9"}, {"<PGUP>", "1 2 3 4 -- *5 6 7 8 -- 9"});
   top_view_resize(&view, 9);
-  ck_assert_uint_eq(view.first, 0);
+  STEP_THROUGH({"", "1 2 3 4 *5 6 7 8 9"});
   top_view_resize(&view, 0);
-  ck_assert_uint_eq(view.first, 4);
-  press_key(TOP_KEY_UP);
-  ck_assert_uint_eq(view.first, 3);
-  press_key(TOP_KEY_HOME);
-  ck_assert_uint_eq(view.selected + view.first, 0);
+  STEP_THROUGH({"", "1 2 3 4 -- *5 -- 6 7 8 9"}, {"<UP>", "1 2 3 -- *4 -- 5 6 7 8 9"},
+               {"<HOME>", "*1 -- 2 3 4 5 6 7 8 9"});
 }
 END_TEST
 
 START_TEST(a_filter_counts_while_it_is_typed) {
   play_jobs(4);
-  press_key(TOP_KEY_F4);
-  press("TRAq");
-  ck_assert_str_eq(rows(), "");
-  press_key(TOP_KEY_BACKSPACE);
-  ck_assert_str_eq(rows(), "*3 4");
-  press_key(TOP_KEY_ENTER);
-  press("I");
-  ck_assert_str_eq(rows(), "4 *3");
-  press("\\");
-  press_key(TOP_KEY_ESCAPE);
-  ck_assert_str_eq(rows(), "4 *3 2 1");
+  STEP_THROUGH({"<F4>TRAq", ""}, {"<BACK>", "*3 4"}, {"<ENTER>I", "4 *3"}, {"\\<ESC>", "4 *3 2 1"});
 }
 END_TEST
 
 START_TEST(a_search_selects_the_next_one) {
   play_jobs(4);
-  press("/tr");
-  ck_assert_str_eq(rows(), "1 2 *3 4");
-  press_key(TOP_KEY_F3);
-  ck_assert_str_eq(rows(), "1 2 3 *4");
-  press_key(TOP_KEY_ENTER);
-  press("n");
-  ck_assert_str_eq(rows(), "1 2 *3 4");
-  press("/1004");
-  ck_assert_str_eq(rows(), "1 2 3 *4");
-  press_key(TOP_KEY_ESCAPE);
-  press("n"); /* the last one that was entered */
-  ck_assert_str_eq(rows(), "1 2 *3 4");
+  STEP_THROUGH({"/tr", "1 2 *3 4"}, {"<F3>", "1 2 3 *4"}, {"<ENTER>n", "1 2 *3 4"}, {"/1004", "1 2 3 *4"},
+               {"<ESC>n", "1 2 *3 4"}); /* the last one that was entered */
 }
 END_TEST
 
 START_TEST(the_interval) {
-  press("+");
-  ck_assert_uint_eq(view.interval_ns, 4 * NS_PER_S);
-  press("------");
-  ck_assert_uint_eq(view.interval_ns, TOP_INTERVAL_MIN_NS);
-  press("d0.5");
-  ck_assert_int_eq(view.prompt, TOP_PROMPT_INTERVAL);
-  press_key(TOP_KEY_ENTER);
-  ck_assert_uint_eq(view.interval_ns, NS_PER_S / 2);
-  static const char *const wrong[] = {"dsoon", "d0", "d9h", "d"};
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    press(wrong[i]);
-    press_key(TOP_KEY_ENTER);
-    ck_assert_uint_eq(view.interval_ns, NS_PER_S / 2);
+  static const struct {
+    const char *keys;
+    uint64_t ns;
+  } cases[] = {{"+", 4 * NS_PER_S},           {"------", TOP_INTERVAL_MIN_NS},
+               {"d0.5<ENTER>", NS_PER_S / 2}, {"dsoon<ENTER>", NS_PER_S / 2},
+               {"d0<ENTER>", NS_PER_S / 2},   {"d9h<ENTER>", NS_PER_S / 2},
+               {"d<ENTER>", NS_PER_S / 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    press(cases[i].keys);
+    ck_assert_msg(view.interval_ns == cases[i].ns && view.prompt == TOP_PROMPT_NONE, "%s", cases[i].keys);
   }
 }
 END_TEST
 
-START_TEST(help_and_the_end) {
-  press("h");
-  ck_assert(view.helps);
-  press("q"); /* any key goes back */
-  ck_assert(!view.helps && !view.quits);
-  press_key(TOP_KEY_ENTER);
-  ck_assert(view.explains);
-  press_key(TOP_KEY_ESCAPE);
-  ck_assert(!view.explains);
-  press("/q");
-  ck_assert(!view.quits);
-  press_key(TOP_KEY_ESCAPE);
-  press_key(TOP_KEY_F10);
-  ck_assert(view.quits);
+START_TEST(help_explanations_and_the_end) {
+  static const struct {
+    const char *keys;
+    bool helps, explains, quits;
+  } cases[] = {{"h", true, false, false},       {"q", false, false, false}, /* any key goes back */
+               {"<ENTER>", false, true, false}, {"<ESC>", false, false, false},
+               {"/q", false, false, false},     {"<ESC><F10>", false, false, true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    press(cases[i].keys);
+    ck_assert_msg(view.helps == cases[i].helps && view.explains == cases[i].explains &&
+                      view.quits == cases[i].quits,
+                  "%s", cases[i].keys);
+  }
 }
 END_TEST
 
@@ -469,8 +454,8 @@ START_TEST(what_is_typed_has_an_end) {
   for (int i = 0; i < 100; i++)
     press("x");
   ck_assert_uint_eq(strlen(view.typed), sizeof view.typed - 1);
-  press_key(0x3fff);
-  press_key(0xe9);
+  top_view_press(&view, 0x3fff);
+  top_view_press(&view, 0xe9);
   ck_assert_uint_eq(strlen(view.typed), sizeof view.typed - 1);
 }
 END_TEST
@@ -492,7 +477,7 @@ int main(void) {
                                 a_filter_counts_while_it_is_typed,
                                 a_search_selects_the_next_one,
                                 the_interval,
-                                help_and_the_end,
+                                help_explanations_and_the_end,
                                 what_is_typed_has_an_end,
                                 a_job_is_paused_and_resumed,
                                 NULL};

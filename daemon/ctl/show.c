@@ -1,0 +1,589 @@
+/* show.c - gpusharectl status, plan and jobs: the daemon's state, for people; and for programs, to whom the
+ * keys are promised in docs/schema. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/gpu_number.h"
+#include "ctl/figures.h"
+
+static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
+
+#define OWN_CONTEXT_BYTES (UINT64_C(260) << 20) /* about: H100, driver 580 */
+
+/* ---- status: figures of hand-overs and jobs ---- */
+
+/* The job's share of the time that its GPU was held. */
+static double held_share(const struct job_figures *job) {
+  return job->gpu->held_sum_ns ? (double)job->job->job_status.held_ns / (double)job->gpu->held_sum_ns : 0;
+}
+
+/* A hand-over's mean; 0 if there was none. */
+static uint64_t mean_ns(const struct gpu_figures *gpu, uint64_t sum_ns) {
+  uint64_t count = gpu->gpu->gpu_status.handovers;
+  return count ? sum_ns / count : 0;
+}
+
+/* Bytes moved in hand-overs, by their time, the drain included; or in the last one. */
+static uint64_t per_s(const struct gs_msg *handover, bool last, uint64_t bytes) {
+  uint64_t ns = last ? handover->handover_status.drain_last_ns + handover->handover_status.move_last_ns
+                     : handover->handover_status.drain_ns + handover->handover_status.move_ns;
+  return ns ? (uint64_t)((unsigned __int128)bytes * NS_PER_S / ns) : 0;
+}
+
+/* ---- status, for people ---- */
+
+static double seconds(uint64_t ns) { return (double)ns / (double)NS_PER_S; }
+
+static double milliseconds(uint64_t ns) { return (double)ns / (double)NS_PER_MS; }
+
+static const char *tq_text(uint64_t tq_ns, bool found, char buffer[32]) {
+  if (found && tq_ns == 0)
+    return "auto";
+  snprintf(buffer, 32, found ? "%.3g s (auto)" : "%g s", seconds(tq_ns));
+  return buffer;
+}
+
+static void show_daemon(const struct gs_msg *msg) {
+  char tq[32];
+  unsigned programs = msg->daemon.mps_programs;
+  printf("gpushare-daemon %s, pid %d, up %.0f s: %u job%s, host memory %s, grace %g s\n", msg->daemon.release,
+         msg->daemon.pid, seconds(msg->daemon.uptime_ns), msg->daemon.jobs, msg->daemon.jobs == 1 ? "" : "s",
+         BYTES_TEXT(msg->daemon.host_memory_bytes), seconds(msg->daemon.grace_ns));
+  if (msg->daemon.mps == GS_MPS_DOWN)
+    printf("MPS does not run (the daemon's log tells why): programs share the GPUs by time\n");
+  else if (msg->daemon.mps == GS_MPS_RUNS && programs == 0)
+    printf("MPS runs: for no program so far\n");
+  else if (msg->daemon.mps == GS_MPS_RUNS)
+    printf("MPS runs: for %u program%s of %s; a fatal fault of one of them ends all\n", programs,
+           programs == 1 ? "" : "s", user_name(msg->daemon.mps_uid));
+  if (msg->daemon.presence == GS_PRESENCE_BLIND)
+    printf(
+        "not of all programs it can be told whether they have their GPU open (the daemon's log tells why)\n");
+  if (msg->daemon.gpus == 0)
+    printf("no program has used a GPU yet; the quantum will be %s\n",
+           tq_text(msg->daemon.default_tq_ns, msg->daemon.default_tq_ns == 0, tq));
+}
+
+/* Terms have a column where some job has another one than most. */
+static const struct {
+  const char *title;
+  int width;
+} term_columns[] = {[GS_TERM_WEIGHT] = {"WEIGHT", 6},
+                    [GS_TERM_PRIORITY] = {"PRIO", 4},
+                    [GS_TERM_EXPECTED] = {"LEFT", 9},
+                    [GS_TERM_LIMIT] = {"LIMIT", 10},
+                    [GS_TERM_SOFT_LIMIT] = {"SOFT LIMIT", 10},
+                    [GS_TERM_CLASS] = {"CLASS", 13},
+                    [GS_TERM_RATE] = {"RATE", 5}};
+#define TERM_COLUMNS (sizeof term_columns / sizeof *term_columns)
+
+/* A cell of a column as wide as its longest text. */
+static void show_wide(int width, const char *title, const char *text) {
+  printf(" %-*s", width > (int)strlen(title) ? width : (int)strlen(title), *text ? text : "-");
+}
+
+static void show_direction(const char *name, const struct gs_msg *handover, uint64_t bytes, uint64_t last) {
+  printf("; %s %s at %.1f GB/s (last %.1f)", name, BYTES_TEXT(bytes),
+         (double)per_s(handover, false, bytes) / 1e9, (double)per_s(handover, true, last) / 1e9);
+}
+
+static void show_handovers(const struct gpu_figures *gpu) {
+  const struct gs_msg *msg = gpu->handover;
+  if (gpu->gpu->gpu_status.handovers > 0) {
+    printf("  hand-over: drain %.1f ms (last %.1f), moves %.1f ms (last %.1f)",
+           milliseconds(mean_ns(gpu, msg->handover_status.drain_ns)),
+           milliseconds(msg->handover_status.drain_last_ns),
+           milliseconds(mean_ns(gpu, msg->handover_status.move_ns)),
+           milliseconds(msg->handover_status.move_last_ns));
+    show_direction("out", msg, msg->handover_status.evicted_bytes, msg->handover_status.evicted_last_bytes);
+    show_direction("in", msg, msg->handover_status.restored_bytes, msg->handover_status.restored_last_bytes);
+    printf("\n");
+  }
+  if (msg->handover_status.hidden_bytes > 0)
+    printf("  moved behind turns: %s\n", BYTES_TEXT(msg->handover_status.hidden_bytes));
+  if (msg->handover_status.overhead_bytes > 0)
+    printf("  the driver has refused %s of the capacity\n", BYTES_TEXT(msg->handover_status.overhead_bytes));
+}
+
+/* How its jobs' turns end, and what that takes of the card; and the head of their table. */
+static void show_head(const struct gpu_figures *gpu) {
+  printf("  work of %u of %u jobs can be stopped in its middle", gpu->preempting, gpu->gpu->gpu_status.jobs);
+  if (gpu->own_contexts > 0)
+    printf("; %u have a context of ours to move memory in, about %s beside the capacity", gpu->own_contexts,
+           BYTES_TEXT(gpu->own_contexts * OWN_CONTEXT_BYTES));
+  printf("\n  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s", "JOB", "PID", "USER", "NAME", "MEMORY",
+         "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED");
+  for (size_t i = 0; i < TERM_COLUMNS; i++)
+    if (gpu->terms_shown[i])
+      printf(" %*s", term_columns[i].width, term_columns[i].title);
+  if (gpu->gang_width)
+    show_wide(gpu->gang_width, "GANG", "GANG");
+  if (gpu->own_pids)
+    printf(" %8s", "OWN PID");
+  if (gpu->from_width)
+    show_wide(gpu->from_width, "FROM", "FROM");
+  printf("  STATE\n");
+}
+
+static void show_gpu(const struct gpu_figures *gpu) {
+  const struct gs_msg *msg = gpu->gpu;
+  char tq[32];
+  printf("\nGPU %s  %s  %s\n", GPU_NUMBER_TEXT(msg->gpu), UUID_TEXT(msg), msg->gpu_status.name);
+  printf("  mode %s (%s), policy %s, quantum %s, memory %s of %s, %lu hand-overs, %s moved%s\n",
+         mode_name(msg->gpu_status.mode),
+         msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
+         policy_name(msg->gpu_status.policy),
+         tq_text(msg->gpu_status.tq_ns, msg->gpu_status.flags & GS_GPU_TQ_AUTO, tq),
+         BYTES_TEXT(msg->gpu_status.used_bytes), BYTES_TEXT(msg->gpu_status.capacity_bytes),
+         (unsigned long)msg->gpu_status.handovers, BYTES_TEXT(msg->gpu_status.moved_bytes),
+         msg->gpu_status.flags & GS_GPU_MPS ? ", spatial mps" : "");
+  show_handovers(gpu);
+  if (msg->gpu_status.jobs > 0)
+    show_head(gpu);
+}
+
+/* "-": as most have it. */
+static const char *term_text(enum gs_term term, const struct gs_msg *terms, char buffer[24]) {
+  strcpy(buffer, "-");
+  if (term == GS_TERM_WEIGHT)
+    snprintf(buffer, 24, "%u", terms->terms_status.weight);
+  else if (term == GS_TERM_PRIORITY)
+    snprintf(buffer, 24, "%d", terms->terms_status.priority);
+  else if (term == GS_TERM_EXPECTED && terms->terms_status.remaining_ns)
+    snprintf(buffer, 24, "%.1fs", seconds(terms->terms_status.remaining_ns));
+  else if (term == GS_TERM_CLASS && terms->terms_status.class != GS_CLASS_STANDARD)
+    snprintf(buffer, 24, "%s", class_name(terms->terms_status.class));
+  else if (term == GS_TERM_RATE && terms->terms_status.rate)
+    snprintf(buffer, 24, "%u%%", terms->terms_status.rate);
+  else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
+    words_bytes(terms->terms_status.limit_bytes, buffer);
+  else if (term == GS_TERM_SOFT_LIMIT && terms->terms_status.soft_limit_bytes)
+    words_bytes(terms->terms_status.soft_limit_bytes, buffer);
+  return buffer;
+}
+
+/* "-": 0. */
+static const char *pid_text(int32_t pid, char buffer[16]) {
+  snprintf(buffer, 16, pid ? "%d" : "-", pid);
+  return buffer;
+}
+
+/* What a job is beside its state; without a text it is told to programs only. */
+static const struct {
+  unsigned flag;
+  const char *key, *text;
+} flags[] = {{GS_STATE_CAPTURING, "capturing", "capturing"},
+             {GS_STATE_DRAINING, "draining", "draining"},
+             {GS_STATE_OVERDUE, "overdue", "overdue"},
+             {GS_STATE_TOO_BIG, "too_big", "too big for the capacity"},
+             {GS_STATE_STOPPED, "stopped", "its process is stopped"},
+             {GS_STATE_MPS, "mps", "by MPS"},
+             {GS_STATE_PREEMPTS, "preempts", NULL},
+             {GS_STATE_OWN_CONTEXT, "own_context", NULL}};
+#define FLAGS (sizeof flags / sizeof *flags)
+
+static void show_state(const struct job_figures *job) {
+  const struct gs_msg *msg = job->job;
+  printf("  %s", figures_state_name(msg->job_status.state));
+  if (msg->job_status.queue)
+    printf(" (%u)", msg->job_status.queue);
+  for (size_t i = 0; i < FLAGS; i++)
+    if (flags[i].text && msg->job_status.flags & flags[i].flag)
+      printf(", %s", flags[i].text);
+  printf("%s%s%s", figures_waits_for_room(job) ? ", waits for room" : "",
+         figures_waits_for_memory(job) ? ", waits for memory" : "",
+         job->terms->terms_status.paused ? ", paused" : "");
+  if (figures_has_limit(job->wait)) /* beside production jobs */
+    printf(", limited to %.1f %%", 100 * figures_limit_share(job->wait));
+  printf("\n");
+}
+
+static void show_job(const struct job_figures *job) {
+  const struct gpu_figures *gpu = job->gpu;
+  const struct gs_msg *msg = job->job;
+  char pid[16], term[24], from[FIGURES_FROM_SIZE];
+  printf("  %6u %8s %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job,
+         pid_text(msg->job_status.pid, pid), user_name(msg->job_status.uid), msg->job_status.name,
+         BYTES_TEXT(msg->job_status.used_bytes), BYTES_TEXT(msg->job_status.resident_bytes),
+         100 * held_share(job), seconds(msg->job_status.waited_ns), (unsigned long)msg->job_status.turns,
+         BYTES_TEXT(msg->job_status.moved_bytes));
+  for (size_t i = 0; i < TERM_COLUMNS; i++)
+    if (gpu->terms_shown[i])
+      printf(" %*s", term_columns[i].width, term_text((enum gs_term)i, job->terms, term));
+  if (gpu->gang_width)
+    show_wide(gpu->gang_width, "GANG", job->terms->terms_status.gang);
+  if (gpu->own_pids)
+    printf(" %8s", pid_text(job->origin->origin_status.own_pid, pid));
+  if (gpu->from_width)
+    show_wide(gpu->from_width, "FROM", figures_from(job->origin, from));
+  show_state(job);
+}
+
+static void show_status(const struct status *status) {
+  if (status->daemon)
+    show_daemon(status->daemon);
+  for (const struct gpu_figures *gpu = status->gpus; gpu < status->gpus + status->gpu_count; gpu++) {
+    show_gpu(gpu);
+    for (size_t i = 0; i < gpu->job_count; i++)
+      show_job(&gpu->jobs[i]);
+  }
+}
+
+/* ---- status, for programs: keys are mostly the fields' names ---- */
+
+#define GPU(name) OUTPUT_FIELD(gpu_status, name)
+#define JOB(name) OUTPUT_FIELD(job_status, name)
+
+static json_t *daemon_json(const struct gs_msg *msg) {
+  static const char *const
+      mps[] = {[GS_MPS_OFF] = "off", [GS_MPS_RUNS] = "runs", [GS_MPS_DOWN] = "down"},
+      *const presence[] = {[GS_PRESENCE_OFF] = "off", [GS_PRESENCE_ON] = "on", [GS_PRESENCE_BLIND] = "blind"};
+  json_t *object = json_object();
+  output_text(object, "release", msg->daemon.release);
+  output_number(object, "pid", (uint64_t)msg->daemon.pid);
+  output_number(object, "uptime_ns", msg->daemon.uptime_ns);
+  output_known(object, "default_tq_ns", msg->daemon.default_tq_ns);
+  output_number(object, "grace_ns", msg->daemon.grace_ns);
+  output_number(object, "host_memory_bytes", msg->daemon.host_memory_bytes);
+  output_number(object, "jobs", msg->daemon.jobs);
+  output_text(object, "mps", msg->daemon.mps <= GS_MPS_DOWN ? mps[msg->daemon.mps] : "?");
+  output_number(object, "mps_programs", msg->daemon.mps_programs);
+  output_text(object, "mps_user", msg->daemon.mps_programs ? user_name(msg->daemon.mps_uid) : NULL);
+  output_text(object, "presence",
+              msg->daemon.presence <= GS_PRESENCE_BLIND ? presence[msg->daemon.presence] : "unknown");
+  return object;
+}
+
+/* What has moved in one direction: in all, and in the last hand-over. */
+static void put_direction(json_t *object, const struct gs_msg *msg, const char *name, uint64_t bytes,
+                          uint64_t last_bytes) {
+  const uint64_t values[] = {bytes, last_bytes, per_s(msg, false, bytes), per_s(msg, true, last_bytes)};
+  static const char *const keys[] = {"bytes", "last_bytes", "bytes_per_s", "last_bytes_per_s"};
+  char key[40];
+  for (size_t i = 0; i < 4; i++) {
+    snprintf(key, sizeof key, "%s_%s", name, keys[i]);
+    output_number(object, key, values[i]);
+  }
+}
+
+static json_t *handover_json(const struct gpu_figures *gpu) {
+  const struct gs_msg *msg = gpu->handover;
+  json_t *object = json_object();
+  output_number(object, "count", gpu->gpu->gpu_status.handovers);
+  output_number(object, "drain_ns", msg->handover_status.drain_ns);
+  output_number(object, "drain_mean_ns", mean_ns(gpu, msg->handover_status.drain_ns));
+  output_number(object, "drain_last_ns", msg->handover_status.drain_last_ns);
+  output_number(object, "move_ns", msg->handover_status.move_ns);
+  output_number(object, "move_mean_ns", mean_ns(gpu, msg->handover_status.move_ns));
+  output_number(object, "move_last_ns", msg->handover_status.move_last_ns);
+  put_direction(object, msg, "evicted", msg->handover_status.evicted_bytes,
+                msg->handover_status.evicted_last_bytes);
+  put_direction(object, msg, "restored", msg->handover_status.restored_bytes,
+                msg->handover_status.restored_last_bytes);
+  output_number(object, "hidden_bytes", msg->handover_status.hidden_bytes);
+  output_number(object, "overhead_bytes", msg->handover_status.overhead_bytes);
+  return object;
+}
+
+static json_t *job_json(const struct job_figures *job) {
+  static const struct output_field use[] = {JOB(used_bytes), JOB(resident_bytes), JOB(held_ns)},
+                                   moves[] = {JOB(waited_ns), JOB(turns), JOB(moved_bytes),
+                                              JOB(drain_max_ns)};
+  const struct gs_msg *msg = job->job, *terms = job->terms, *origin = job->origin;
+  bool from = origin->origin_status.kind != GS_ORIGIN_NONE;
+  json_t *object = json_object();
+  output_number(object, "job", msg->job_status.job);
+  output_known(object, "pid", (uint64_t)msg->job_status.pid);
+  output_number(object, "uid", msg->job_status.uid);
+  output_text(object, "user", user_name(msg->job_status.uid));
+  output_text(object, "name", msg->job_status.name);
+  output_text(object, "state", figures_state_name(msg->job_status.state));
+  output_number(object, "queue", msg->job_status.queue);
+  for (size_t i = 0; i < FLAGS; i++)
+    output_bool(object, flags[i].key, msg->job_status.flags & flags[i].flag);
+  output_bool(object, "waits_for_room", figures_waits_for_room(job));
+  OUTPUT_FIELDS(object, msg, use);
+  json_object_set_new(object, "held_share", json_real(held_share(job)));
+  OUTPUT_FIELDS(object, msg, moves);
+  output_number(object, "weight", terms->terms_status.weight);
+  json_object_set_new(object, "priority", json_integer(terms->terms_status.priority));
+  output_number(object, "gpu_ns", terms->terms_status.gpu_ns);
+  output_known(object, "remaining_ns", terms->terms_status.remaining_ns);
+  output_number(object, "limit_bytes", terms->terms_status.limit_bytes);
+  output_number(object, "soft_limit_bytes", terms->terms_status.soft_limit_bytes);
+  output_text(object, "class", class_name(terms->terms_status.class));
+  output_bool(object, "paused", terms->terms_status.paused);
+  output_known(object, "rate_percent", terms->terms_status.rate);
+  output_text(object, "gang", *terms->terms_status.gang ? terms->terms_status.gang : NULL);
+  figures_put_wait(object, job->wait);
+  output_known(object, "own_pid", (uint64_t)origin->origin_status.own_pid);
+  output_text(object, "origin", from ? figures_origin_name(origin->origin_status.kind) : NULL);
+  output_text(object, "origin_name", from ? origin->origin_status.name : NULL);
+  output_text(object, "container", *origin->origin_status.container ? origin->origin_status.container : NULL);
+  return object;
+}
+
+static json_t *gpu_json(const struct gpu_figures *gpu) {
+  static const struct output_field memory[] = {GPU(total_bytes), GPU(capacity_bytes), GPU(used_bytes),
+                                               GPU(holders),     GPU(waiting),        GPU(handovers),
+                                               GPU(moved_bytes)};
+  const struct gs_msg *msg = gpu->gpu;
+  json_t *object = json_object(), *jobs = json_array();
+  figures_put_gpu(object, "index", msg);
+  output_text(object, "name", msg->gpu_status.name);
+  output_text(object, "mode", mode_name(msg->gpu_status.mode));
+  output_text(object, "policy", policy_name(msg->gpu_status.policy));
+  output_text(object, "spatial", msg->gpu_status.flags & GS_GPU_MPS ? "mps" : "none");
+  output_bool(object, "serialized", msg->gpu_status.flags & GS_GPU_SERIALIZED);
+  output_number(object, "tq_ns", msg->gpu_status.tq_ns);
+  output_bool(object, "tq_auto", msg->gpu_status.flags & GS_GPU_TQ_AUTO);
+  OUTPUT_FIELDS(object, msg, memory);
+  output_bounded(object, "left_ns", gpu->handover->handover_status.left_ns);
+  json_object_set_new(object, "handover", handover_json(gpu));
+  for (size_t i = 0; i < gpu->job_count; i++)
+    json_array_append_new(jobs, job_json(&gpu->jobs[i]));
+  json_object_set_new(object, "jobs", jobs);
+  return object;
+}
+
+json_t *status_json(const struct status *status) {
+  json_t *root = json_object(), *gpus = json_array();
+  if (status->daemon)
+    json_object_set_new(root, "daemon", daemon_json(status->daemon));
+  for (size_t i = 0; i < status->gpu_count; i++)
+    json_array_append_new(gpus, gpu_json(&status->gpus[i]));
+  json_object_set_new(root, "gpus", gpus);
+  return root;
+}
+
+int status_command(const struct request *request) {
+  struct status status;
+  int code = status_fetch(request, &status);
+  if (code != CTL_OK)
+    return code;
+  if (request->json)
+    code = output_json(status_json(&status));
+  else
+    show_status(&status);
+  status_free(&status);
+  return code;
+}
+
+/* ---- plan: of each GPU which jobs have a seat among those that run, which are next, and by which rule ----
+ */
+
+/* Those with a seat come first, and those that wait in the order of the queue. */
+static int compare_planned(const void *a, const void *b) {
+  const struct job_figures *x = a, *y = b;
+  int order = (int)figures_rule(x->wait).part - (int)figures_rule(y->wait).part;
+  if (order == 0)
+    order = compare_numbers(x->job->job_status.queue, y->job->job_status.queue);
+  return order ? order : compare_numbers(x->job->job_status.job, y->job->job_status.job);
+}
+
+static void show_plan(const struct gpu_figures *gpu) {
+  const struct gs_msg *msg = gpu->gpu;
+  uint64_t left_ns = gpu->handover->handover_status.left_ns;
+  printf("GPU %s  %s: %s, %s for jobs", GPU_NUMBER_TEXT(msg->gpu), msg->gpu_status.name,
+         msg->gpu_status.flags & GS_GPU_SERIALIZED ? "taking turns" : "all run",
+         BYTES_TEXT(msg->gpu_status.capacity_bytes));
+  if (left_ns != UINT64_MAX)
+    printf("; the quantum is over in %.1f s", seconds(left_ns));
+  printf("\n  %6s %-16s %10s %10s %10s  %s\n", "JOB", "NAME", "NEEDS", "BUDGET", "PLANNED", "RULE");
+  for (const struct job_figures *job = gpu->jobs; job < gpu->jobs + gpu->job_count; job++)
+    printf("  %6u %-16s %10s %10s %10s  %s\n", job->job->job_status.job, job->job->job_status.name,
+           BYTES_TEXT(job->wait->wait_status.need_bytes), BYTES_TEXT(job->wait->wait_status.room_bytes),
+           BYTES_TEXT(job->wait->wait_status.planned_bytes), figures_rule(job->wait).text);
+}
+
+static json_t *plan_json(const struct gpu_figures *gpu) {
+  json_t *object = json_object(), *jobs = json_array();
+  figures_put_gpu(object, "index", gpu->gpu);
+  output_bool(object, "serialized", gpu->gpu->gpu_status.flags & GS_GPU_SERIALIZED);
+  output_number(object, "capacity_bytes", gpu->gpu->gpu_status.capacity_bytes);
+  output_bounded(object, "left_ns", gpu->handover->handover_status.left_ns);
+  for (const struct job_figures *job = gpu->jobs; job < gpu->jobs + gpu->job_count; job++) {
+    json_t *planned = json_object();
+    output_number(planned, "job", job->job->job_status.job);
+    output_known(planned, "pid", (uint64_t)job->job->job_status.pid);
+    output_text(planned, "name", job->job->job_status.name);
+    output_number(planned, "queue", job->job->job_status.queue);
+    figures_put_plan(planned, job->wait);
+    json_array_append_new(jobs, planned);
+  }
+  json_object_set_new(object, "jobs", jobs);
+  return object;
+}
+
+int plan_command(const struct request *request) {
+  struct status status;
+  int code = status_fetch(request, &status);
+  if (code != CTL_OK)
+    return code;
+  json_t *gpus = json_array();
+  for (const struct gpu_figures *gpu = status.gpus; gpu < status.gpus + status.gpu_count; gpu++) {
+    qsort(gpu->jobs, gpu->job_count, sizeof *gpu->jobs, compare_planned);
+    if (request->json)
+      json_array_append_new(gpus, plan_json(gpu));
+    else
+      show_plan(gpu);
+  }
+  if (request->json)
+    code = output_json(json_pack("{s:O}", "gpus", gpus));
+  json_decref(gpus);
+  status_free(&status);
+  return code;
+}
+
+/* ---- jobs: each once, whatever GPUs it is on, and gangs with their members ---- */
+
+/* A job on a GPU. Those of a job are beside each other, and so are the jobs of a gang. */
+struct part {
+  const struct job_figures *on;
+  const char *gang; /* its job's: that may be in it on some of its GPUs only */
+  uint32_t job, uid;
+};
+
+/* Those without a gang come first. */
+static int compare_parts(const void *a, const void *b) {
+  const struct part *one = a, *other = b;
+  int order = strcmp(one->gang, other->gang);
+  if (order == 0 && *one->gang)
+    order = compare_numbers(one->uid, other->uid);
+  if (order == 0)
+    order = compare_numbers(one->job, other->job);
+  return order ? order : gpu_number_compare(one->on->job->gpu, other->on->job->gpu);
+}
+
+static bool is_same_job(const struct part *a, const struct part *b) { return a->job == b->job; }
+
+static bool is_same_gang(const struct part *a, const struct part *b) {
+  return *a->gang && strcmp(a->gang, b->gang) == 0 && a->uid == b->uid;
+}
+
+/* Behind the last of the parts that are like the first one. */
+static const struct part *run_end(const struct part *first, const struct part *end,
+                                  bool (*is_same)(const struct part *, const struct part *)) {
+  const struct part *part = first + 1;
+  while (part < end && is_same(first, part))
+    part++;
+  return part;
+}
+
+static int compare_jobs(const void *a, const void *b) {
+  return compare_numbers(((const struct part *)a)->job, ((const struct part *)b)->job);
+}
+
+/* So many as there are jobs, from malloc; NULL: no memory. */
+static struct part *collect(const struct status *status) {
+  size_t count = status->job_count;
+  struct part *parts = calloc(count + 1, sizeof *parts), *end = parts + count;
+  for (size_t i = 0; parts && i < count; i++) {
+    const struct job_figures *on = &status->jobs[i];
+    parts[i] =
+        (struct part){on, on->terms->terms_status.gang, on->job->job_status.job, on->job->job_status.uid};
+  }
+  if (!parts)
+    return NULL;
+  qsort(parts, count, sizeof *parts, compare_jobs);
+  for (struct part *part = parts; part < end;) {
+    const struct part *next = run_end(part, end, is_same_job);
+    const char *gang = "";
+    for (const struct part *other = part; other < next; other++)
+      gang = *other->gang ? other->gang : gang;
+    for (; part < next; part++)
+      part->gang = gang;
+  }
+  qsort(parts, count, sizeof *parts, compare_parts);
+  return parts;
+}
+
+static void show_parts(const struct part *part, const struct part *end) {
+  const struct gs_msg *job = part->on->job;
+  uint64_t used_bytes = 0, resident_bytes = 0, gpu_ns = 0, waited_ns = 0;
+  for (const struct part *each = part; each < end; each++) {
+    used_bytes += each->on->job->job_status.used_bytes;
+    resident_bytes += each->on->job->job_status.resident_bytes;
+    gpu_ns += each->on->terms->terms_status.gpu_ns;
+    waited_ns += each->on->job->job_status.waited_ns;
+  }
+  printf("%6u %8d %-10s %-16s %-13s %10s %10s %10s %10s ", part->job, job->job_status.pid,
+         user_name(part->uid), job->job_status.name, class_name(part->on->terms->terms_status.class),
+         BYTES_TEXT(used_bytes), BYTES_TEXT(resident_bytes), DURATION_TEXT(gpu_ns), DURATION_TEXT(waited_ns));
+  for (const char *before = " "; part < end; part++, before = ",") /* "0 holding, 1 waiting" */
+    printf("%s %s %s%s", before, GPU_NUMBER_TEXT(part->on->job->gpu),
+           figures_state_name(part->on->job->job_status.state),
+           part->on->terms->terms_status.paused ? " (paused)" : "");
+  printf("\n");
+}
+
+static void show_jobs(const struct part *part, const struct part *end) {
+  printf("%6s %8s %-10s %-16s %-13s %10s %10s %10s %10s  %s\n", "JOB", "PID", "USER", "NAME", "CLASS",
+         "MEMORY", "ON CARD", "GPU TIME", "WAITED", "GPUS");
+  for (const struct part *next, *gang_end = part; part < end; part = next) {
+    if (part == gang_end) {
+      unsigned jobs = 0;
+      gang_end = run_end(part, end, is_same_gang);
+      for (const struct part *job = part; job < gang_end; job = run_end(job, gang_end, is_same_job))
+        jobs++;
+      if (*part->gang)
+        printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
+    }
+    show_parts(part, next = run_end(part, gang_end, is_same_job));
+  }
+}
+
+static json_t *parts_json(const struct part *part, const struct part *end) {
+  static const struct output_field bytes[] = {JOB(used_bytes), JOB(resident_bytes)};
+  const struct gs_msg *job = part->on->job, *terms = part->on->terms;
+  json_t *object = json_object(), *gpus = json_array();
+  output_number(object, "job", part->job);
+  output_number(object, "pid", (uint64_t)job->job_status.pid);
+  output_number(object, "uid", part->uid);
+  output_text(object, "user", user_name(part->uid));
+  output_text(object, "name", job->job_status.name);
+  output_text(object, "class", class_name(terms->terms_status.class));
+  output_bool(object, "paused", terms->terms_status.paused);
+  output_text(object, "gang", *part->gang ? part->gang : NULL);
+  for (; part < end; part++) {
+    json_t *gpu = json_object();
+    job = part->on->job;
+    output_gpu(gpu, "gpu", job->gpu);
+    output_text(gpu, "state", figures_state_name(job->job_status.state));
+    output_text(gpu, "reason", figures_reason_name(part->on->wait->wait_status.reason));
+    OUTPUT_FIELDS(gpu, job, bytes);
+    output_number(gpu, "gpu_ns", part->on->terms->terms_status.gpu_ns);
+    output_number(gpu, "waited_ns", job->job_status.waited_ns);
+    json_array_append_new(gpus, gpu);
+  }
+  json_object_set_new(object, "gpus", gpus);
+  return object;
+}
+
+static int show_jobs_json(const struct part *part, const struct part *end) {
+  json_t *jobs = json_array();
+  for (const struct part *next; part < end; part = next) {
+    next = run_end(part, end, is_same_job);
+    json_array_append_new(jobs, parts_json(part, next));
+  }
+  return output_json(json_pack("{s:o}", "jobs", jobs));
+}
+
+int jobs_command(const struct request *request) {
+  struct status status;
+  int code = status_fetch(request, &status);
+  if (code != CTL_OK)
+    return code;
+  struct part *parts = collect(&status);
+  if (!parts)
+    code = command_error(CTL_REFUSED, "out of memory");
+  else if (request->json)
+    code = show_jobs_json(parts, parts + status.job_count);
+  else
+    show_jobs(parts, parts + status.job_count);
+  free(parts);
+  status_free(&status);
+  return code;
+}
