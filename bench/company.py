@@ -1,4 +1,4 @@
-"""Jobs (bench/opportune.py) by class beside each other: how those of bench/pairs.py and bench/guests.py run; and their
+"""Jobs by class beside each other: how those of bench/pairs.py, bench/guests.py and bench/sweep.py run; and their
 modes: what these take, and what becomes of one that can't be had."""
 import collections
 import pathlib
@@ -35,11 +35,12 @@ def class_of(side):
 
 
 class Company:
-    """A job for each side, in one mode. sides: name -> Side. tq_s: they always take turns of that length."""
+    """A job for each side, in one mode. sides: name -> Side. tq_s: turns are that long; always: they are taken even if
+    all fits."""
 
-    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None):
+    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None, always=True):
         self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
-        self.sides, self.capacity, self.tq_s = sides, capacity, tq_s
+        self.sides, self.capacity, self.tq_s, self.always = sides, capacity, tq_s, always
         self.rates = {}  # of requests per second; side ->
         self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
         self.daemon = self.start_daemon() if is_ours(mode) else None
@@ -50,8 +51,8 @@ class Company:
     def start_daemon(self):
         """With ours, MPS is the daemon's."""
         spatial = "mps" if "mps" in self.mode else None
-        daemon = self.stack.enter_context(self.bench.daemon("on" if self.tq_s else "auto", self.tq_s, self.capacity,
-                                                          spatial, "debug"))
+        daemon = self.stack.enter_context(self.bench.daemon("on" if self.tq_s and self.always else "auto", self.tq_s,
+                                                             self.capacity, spatial, "debug"))
         if spatial:
             self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
             mps.await_of_daemon(daemon)
@@ -63,18 +64,23 @@ class Company:
         elif "mps" in self.mode:
             mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
 
+    def command_of(self, side):
+        """And how much memory it may have, in GiB."""
+        what = self.sides[side]
+        command = [PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
+        return command + (["--batch", what.batch] if what.batch else []), opportune.LIMIT_GIB
+
     def launch(self, side):
-        what, env = self.sides[side], {}
+        env = {}
         if self.daemon:
             env["GPUSHARE_CLASS"] = class_of(side)
         if self.mps:
             env |= self.mps.env()
         if self.mode == "mps-priority" and class_of(side) == "opportunistic":
             env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
-        command = [PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
-        command += ["--batch", what.batch] if what.batch else []
+        command, gib = self.command_of(side)
         job = self.bench.job(f"{self.name}-{self.mode}-{side}", command, self.variant, self.daemon,
-                             self.bench.args.memory, opportune.LIMIT_GIB)
+                             self.bench.args.memory, gib)
         job.env = mps.without(job.env) | env
         self.jobs[side] = self.stack.enter_context(job)
 

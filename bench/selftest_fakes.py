@@ -117,6 +117,15 @@ with open(pathlib.Path(__file__).parents[1] / "mps", "a") as orders:
 '''
 
 
+# Each job takes 1 GiB.
+NVIDIA_SMI = '''
+import os, pathlib
+root = pathlib.Path(__file__).parents[1]
+alive = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(root / "python") in path.read_bytes().decode()]
+print(1024 * len(alive))
+'''
+
+
 def more_than(least):
     return lambda value: value > least
 
@@ -133,7 +142,7 @@ def empty_library():
 def make_fakes(root):
     job = (gpubench.HERE / "selftest_job.py").read_text()
     for name, text in (("python", job), ("build/daemon/gpushare-daemon", DAEMON), ("build/daemon/gpusharectl", CTL),
-                       ("bin/nvidia-cuda-mps-control", MPS)):
+                       ("bin/nvidia-cuda-mps-control", MPS), ("bin/nvidia-smi", NVIDIA_SMI)):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!{sys.executable} -S\n{text}")  # without its packages: it starts in less than half the time

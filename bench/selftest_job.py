@@ -42,6 +42,12 @@ def appear(side=""):
         return [line.split()[0] for line in read("pids").splitlines()].index(str(os.getpid()))
 
 
+def join_mps():
+    if env("CUDA_MPS_PIPE_DIRECTORY"):
+        with open(env("CUDA_MPS_PIPE_DIRECTORY") + "/clients", "a") as clients:
+            clients.write(f"{os.getpid()}\n")
+
+
 def be_seen():
     """By somebody who looks at the status: one look is over."""
     while OURS and not beside_socket(f"seen.{os.getpid()}").exists():
@@ -97,7 +103,8 @@ def bursts():
 def workloads():
     """FAKE_MANAGED, FAKE_SWAP: how much longer an iteration takes. FAKE_FAILS: MEMORY:WORKLOAD:error or dead."""
     memory, fails = env("GPUSHARE_MEMORY", "stock"), env("FAKE_FAILS", "").split(":")
-    appear()
+    appear("production")
+    join_mps()
     reach("imported")
     answer = TOLD
     while order := reach("ready", answer):
@@ -106,7 +113,15 @@ def workloads():
             if fails[2] == "dead":
                 sys.exit("it went wrong")
             answer = {"error": "no such kernel"}
-        if order["do"] == "run":
+        if order["do"] == "check":
+            answer = {"memory_right": FAKE != "memory"}
+        elif "until_s" in order:
+            start_s, until_s = order["start_s"], order["until_s"]
+            time.sleep(max(0, until_s - time.monotonic()))
+            step_s = 0.01 / float(env("FAKE_SPEED", "1") if OURS else "1")
+            answer = {"start_s": start_s, "ends_s": [start_s + (index + 1) * step_s
+                                                    for index in range(int((until_s - start_s) / step_s))]}
+        elif order["do"] == "run":
             count = order.get("iterations", 50)
             answer = {"iterations": count, "seconds": count * 0.01 * float(env("FAKE_" + memory.upper(), "1"))}
 
@@ -192,9 +207,7 @@ class Opportune:
 
     def play(self):
         reach("imported")
-        if env("CUDA_MPS_PIPE_DIRECTORY"):
-            with open(env("CUDA_MPS_PIPE_DIRECTORY") + "/clients", "a") as clients:
-                clients.write(f"{os.getpid()}\n")
+        join_mps()
         if OURS and (not env("GPUSHARE_CLASS") or env("GPUSHARE_MEMORY") != "swap"):
             sys.exit("no class, or not the memory that was asked for")
         if env("CUDA_MPS_CLIENT_PRIORITY") and (OURS or self.side == "production"):

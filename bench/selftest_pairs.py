@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of pairs.py and guests.py without a GPU, over fakes.
+"""Tests of pairs.py, guests.py and sweep.py without a GPU, over fakes.
 
 What matters: targets that are missed, who has less than the other, memory that is wrong, jobs that die or are not MPS'
 clients are told and end with status 1; what was measured before is still there; the sweep finds the limit; no MPS
@@ -29,6 +29,7 @@ QUICK = ("--measure-seconds 0.6 --alone-seconds 0.8 --lead 0.05 --settle 0.2 --s
 ONE = QUICK + "--pairs shufflenet_mobilenet "
 NAME = "pairs_shufflenet_mobilenet_"
 OURS, SERVER, TURNS = NAME + "ours_", "pairs_server_transformer_", "pairs_server_turns_ours_"
+SWEEP = "--measure-seconds 0.3 --lead 0.05 "
 GUESTS = ("--measure-seconds 0.4 --alone-seconds 0.4 --lead 0.05 --settle 0.1 --rest-seconds 0.3 ")
 BESIDE = "guests_ours_"
 
@@ -86,7 +87,25 @@ def all_guests():
     return figures
 
 
+def sweep_table(test, ran):
+    rows = (ran.root / "out/sweep.txt").read_text().splitlines()
+    test.assertEqual([row.split()[:2] for row in rows[2:]], [["dcgan", mode] for mode in ("stock", "mps", "ours", "turns")])
+    test.assertEqual(rows[3].split()[2:4], ["1.000", "1.0"])
+
+
 CASES = {
+    "sweep": Case("sweep.py", SWEEP + "--models dcgan --counts 1,3", "FAKE_SPEED=0.9", 0, {
+        "sweep_dcgan_stock_1": lambda value: 6000 < value < 6500, "sweep_dcgan_stock_3_over_serial": (3, 1), "sweep_dcgan_ours_3_over_serial": (2.7, 1),
+        "sweep_dcgan_turns_memory_each": 1}, then=sweep_table),
+    "sweep: Salus' jobs, wrong memory": Case(
+        "sweep.py", SWEEP + "--models salus_kept,salus_freed --modes ours --counts 1,2 --capacity 12GiB", "FAKE=memory", 1, {
+            "sweep_salus_freed_ours_2_over_serial": (2, 1), "sweep_salus_kept_stock_2": None, "sweep_wrong": 2},
+        "WRONG salus_kept, ours: memory does not hold"),
+    "sweep: one model fails": Case(
+        "sweep.py", SWEEP + "--models pointnet,dcgan --modes stock,ours --counts 2", "FAKE_FAILS=swap:sweep_pointnet:error", 1,
+        {"sweep_pointnet_stock_2": ..., "sweep_dcgan_ours_2": ...}, "no such kernel"),
+    "sweep: no MPS": Case("sweep.py", SWEEP + "--models dcgan --modes mps --counts 1", "FAKE_MPS=broken", 0,
+                          {"sweep_mps_verdict": "skipped", "sweep_dcgan_stock_1": ...}),
     "all modes": Case("pairs.py", ONE, "", 0, all_modes(), "shufflenet_mobilenet: stock 17 s, mps 17 s, mps-priority 17 s, "
                       "ours 19 s, ours-mps 19 s", mps_ends_and_is_kept),
     "one round": Case("pairs.py", ONE + "--modes ours --sweep 0 --rounds 1", "", 0, under(OURS, {
@@ -121,6 +140,7 @@ CASES = {
         OURS + "production_over_alone_verdict": "pass"}, then=rates_of_sweep_fail),
     "no time": Case("pairs.py", ONE + "--modes stock,ours --seconds 20", "", 1, {
         NAME + "stock_production_over_alone": ...}, "no time left for it"),
+    "sweep: no GPU": Case("sweep.py", "", "FAKE_GPU=77", 77),
     "no GPU": Case("pairs.py", "", "FAKE_GPU=77", 77),
     "guests: all modes": Case("guests.py", GUESTS + "--idle 0.35", "FAKE_BACK=0.3", 0, all_guests(),
                               "resnet50_resnet50_shufflenet: ours 17 s, ours-mps 17 s", alone=True),

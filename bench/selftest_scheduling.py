@@ -93,6 +93,11 @@ CASES = {
         ("left out: many-", "stock-c"), lambda test, ran: check_picture(test, ran, "many.png")),
     "many: slow and wrong": Case("many.py", MANY + "--models 2", "FAKE_HERE=6 FAKE=DIFFERENT", 1, {
         "many_added_ms_resident_verdict": "MISSED", "many_results": "DIFFERENT", "many_models": 2}),
+    "many: all stay": Case("many.py", MANY + "--models 2 --resident", "FAKE_HERE=1 FAKE_AWAY=2", 0, {
+        "many_capacity": None, "many_requests_evicted": 0, "many_added_ms": lambda value: 1 < value < 2,
+        "many_added_ms_verdict": "pass"}),
+    "many: all stay, and are slow": Case("many.py", MANY + "--models 2 --resident", "FAKE_HERE=9", 1, {
+        "many_added_ms_verdict": "MISSED"}),
     # Added: 200 ms to the one that is away, 6 to the other; the fakes move nothing.
     "many: by turns": Case("many.py", MANY + "--names llm,llm_b --capacity 20GiB --alternate 1", "FAKE_HERE=6", 1, {
         "many_models": 2, "many_rest_ms_verdict": "MISSED", "many_rest_ms": (103, 0)}, then=by_turns),
