@@ -1,4 +1,4 @@
-"""Jobs by class beside each other: how those of bench/pairs.py, bench/guests.py and bench/sweep.py run; and their
+"""Jobs by class beside each other: how those of bench/pairs.py and bench/sweep.py run; and their
 modes: what these take, and what becomes of one that can't be had."""
 import collections
 import pathlib
@@ -9,11 +9,9 @@ import mps
 import opportune
 import sharing
 import speeds
-import watch
 
 PROGRAM = gpubench.HERE / "opportune.py"
 ORDER_S = 0.1  # an order is there before its time
-WINDOW_S = 0.25
 START_S = 14  # about what jobs take until they are ready
 IMPORT_S, BUILD_S, ANSWER_S = 90, 120, 60
 PATTERN_SEED, LEAD_SEED = 1, 2
@@ -46,7 +44,6 @@ class Company:
         self.daemon = self.start_daemon() if is_ours(mode) else None
         self.variant = "daemon" if self.daemon else "stock"
         self.jobs = {}
-        self.limits = None
 
     def start_daemon(self):
         """With ours, MPS is the daemon's."""
@@ -100,25 +97,6 @@ class Company:
             if what.workload == "llm":
                 self.jobs[side].go({"do": "time"})
                 self.rates[side] = opportune.BUSY / self.answer(side)["request_s"]
-        if self.daemon:
-            self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_shares, WINDOW_S))
-
-    def told_of(self, side, status):
-        """What the daemon tells about it; nothing, if it has none."""
-        pid = self.jobs[side].process.pid
-        return next((job for gpu in status["gpus"] for job in gpu["jobs"] if job["pid"] == pid), {})
-
-    def limit_shares(self, status):
-        """What opportunistic ones may use, each; None: no limit."""
-        return {side: self.told_of(side, status).get("limit_share")
-                for side in self.sides if class_of(side) == "opportunistic"}
-
-    def limits_of(self, side):
-        """(time, the part of the GPU that it may use), many times a second."""
-        return [(at_s, 1 if shares[side] is None else min(shares[side], 1)) for at_s, shares in self.limits.samples]
-
-    def set_rate(self, side, text):
-        self.daemon.ctl("set-rate", str(self.told_of(side, self.daemon.status())["job"]), text)
 
     def begin(self, sides, lead_s, seconds, offset_s=0):
         """They run now. side -> its piece, of which nothing is told yet."""

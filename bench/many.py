@@ -16,8 +16,7 @@ switch. What it takes longer than stock, less what a hand-over's moves take by t
 two language models of 14 GiB: --names llm,llm_b --capacity 20GiB --alternate 1
 
 A process takes about 0.5 GiB of the card for its context, which no capacity counts, and 1 to 2 GiB of host memory
-besides its model. One that does not start is left out, and told. Figures, a chart many.png of who ran when, and
-timeline.json in --out.
+besides its model. One that does not start is left out, and told.
 """
 import bisect
 import contextlib
@@ -29,7 +28,6 @@ import time
 
 import gpubench
 import sharing
-import timeline
 import watch
 
 PROGRAM = gpubench.HERE / "serve.py"
@@ -183,7 +181,6 @@ def run_ours(bench, names):
         sharing.add_moves(bench.figures, "many", told)
         bench.move_ms = told.moves()["move_ns"] / max(told.told("handovers"), 1) / 1e6 if told.moves() else 0
         names = servers.names()
-        timeline.write(bench.out, "many", [watch.panel(f"{len(results)} models, {POLICY}", looks, names)])
         return results, {name: looks.of_process(pid) for pid, name in names.items()}
 
 

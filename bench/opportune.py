@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job of which bench/pairs.py runs two at once, and bench/guests.py three: a training, or a server of a model.
+"""A job of which bench/pairs.py runs two at once: a training, or a server of a model.
 
 Alone:   bench/opportune.py --workload mobilenet --batch 64 --seconds 5
 

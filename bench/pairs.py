@@ -18,15 +18,11 @@ opportunistic job is measured alone once, before the rounds.
 With ours the controller keeps its level while the opportunistic job has nothing to do: so only the first round lets it
 settle.
 
-With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
-server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the
-opportunistic job gets under it.
-
 How soon the opportunistic job stops and goes on is told by bench_react. In the tables its share is over its speed alone
 without us (opportunistic_over_stock_alone), which takes the mode stock as well.
 
 In the pair `tight` the two need more memory than the capacity, which only the modes with ours have: turns are taken
-there, limits have no effect, and nothing is swept. The other modes have the whole card, as if it were larger.
+there, and limits have no effect. The other modes have the whole card, as if it were larger.
 In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
 of four tokens keep it busy for 40 % of the time.
 """
@@ -54,9 +50,7 @@ PAIRS = {
     "llm_resnet50": Pair(Side("llm"), Side("resnet50", 64)),
 }
 MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
-KEPT, P99_MOST, OVER_BEST, ADDED_MOST_MS = 0.98, 1.05, 0.9, 5
-LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38, 43, 48, 54, 60, 66, 72, 78, 84, 90, 95,
-          100)  # in percent; five steps find one
+KEPT, P99_MOST, ADDED_MOST_MS = 0.98, 1.05, 5
 
 
 def parse_arguments():
@@ -70,14 +64,10 @@ def parse_arguments():
     sharing.option(parser, "--lead", 0.5, "before each measurement")
     sharing.option(parser, "--idle", 2.5, "with ours, until production that has nothing to do is taken for idle")
     sharing.option(parser, "--settle", 8.0, "with ours, for the controller, before the first piece of both")
-    sharing.option(parser, "--sweep", 5, "so many limits; 0: none")
-    sharing.option(parser, "--sweep-seconds", 3.0, "each, with its lead")
     args = parser.parse_args()
     args.pairs, args.modes = sharing.words_of(parser, args.pairs, PAIRS), sharing.words_of(parser, args.modes, MODES)
     if args.rounds < 1:
         parser.error("--rounds: at least 1")
-    if args.sweep and args.sweep_seconds <= args.lead:
-        parser.error("--sweep-seconds: more than --lead")
     if args.quick:
         args.measure_seconds, args.alone_seconds = min(args.measure_seconds, 4), min(args.alone_seconds, 4)
         args.settle = min(args.settle, 5)
@@ -89,10 +79,6 @@ def is_limited(name, mode):
     return is_ours(mode) and not PAIRS[name].capacity and not PAIRS[name].tq_s
 
 
-def is_swept(args, name, mode):
-    return is_limited(name, mode) and args.sweep > 0
-
-
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
     pieces = 1 + 2 * args.rounds
@@ -100,8 +86,6 @@ def plan_s(args, name, mode):
     if is_ours(mode):
         waits = 1 if is_limited(name, mode) else 1 + args.rounds  # until production is idle
         seconds += waits * args.idle + args.settle
-    if is_swept(args, name, mode):
-        seconds += args.sweep * (args.sweep_seconds + ORDER_S)
     return seconds
 
 
@@ -111,7 +95,6 @@ class Seen:
     def __init__(self):
         self.alone_pieces = {side: [] for side in SIDES}
         self.rounds = []  # (production's piece alone, {side: piece} of both)
-        self.sweep = []  # (limit in percent, {side: speed})
 
     def alone(self, side):
         return speeds.of(self.alone_pieces[side])
@@ -128,29 +111,6 @@ class Seen:
     def add_round(self, alone, run):
         self.alone_pieces["production"].append(alone)
         self.rounds.append((alone, run))
-
-    def over(self, speed, side):
-        return speed[side].speed_over(self.alone(side)) or 0
-
-
-def sweep(bench, duo, seen):
-    """The highest limit under which production keeps its speed, by halving."""
-    args, low, high = bench.args, -1, len(LIMITS)
-    for _ in range(args.sweep):
-        middle = (low + high) // 2
-        if middle == low:
-            break
-        duo.set_rate("opportunistic", f"{LIMITS[middle]}%")
-        empty = duo.begin(SIDES, args.lead, args.sweep_seconds - args.lead)
-        run = {"production": duo.answer("production", empty["production"])}
-        duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
-        run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
-        speed = {side: speeds.of([piece]) for side, piece in run.items()}
-        seen.sweep.append((LIMITS[middle], speed))
-        over = {side: seen.over(speed, side) for side in SIDES}
-        gpubench.note(f"limit {LIMITS[middle]} %: production {over['production']:.3f}, "
-                      f"opportunistic {over['opportunistic']:.3f}")
-        low, high = (middle, high) if over["production"] >= KEPT else (low, middle)
 
 
 def run_round(args, duo, index):
@@ -170,9 +130,6 @@ def measure(bench, duo, seen):
     seen.alone_pieces["opportunistic"] += duo.run(("opportunistic",), lead_s, args.alone_seconds / 2).values()
     for index in range(args.rounds):
         seen.add_round(*run_round(args, duo, index))
-    if is_swept(args, duo.name, duo.mode):
-        with sharing.noted(bench, f"{duo.name}, {duo.mode}, sweep"):
-            sweep(bench, duo, seen)
     for side in SIDES:
         duo.check(side)
     for side in SIDES:
@@ -209,22 +166,7 @@ def report_spread(figures, name, seen):
         add("answers_over_alone", lambda together, alone: together.answers_over(alone))
 
 
-def report_best(figures, name, seen, judged):
-    """The auto limit beside the best constant one."""
-    kept = [(seen.over(speed, "opportunistic"), limit) for limit, speed in seen.sweep
-            if seen.over(speed, "production") >= KEPT]
-    if not kept:
-        figures.add(name + "_best_limit", "none")  # not even the smallest one that was tried
-        return
-    best, limit = max(kept)
-    figures.add(name + "_best_limit", limit, "%")
-    figures.add(name + "_best_over_alone", best)
-    if best > 0:
-        figures.add(name + "_opportunistic_over_best", speeds.ratio(seen.over(seen.together, "opportunistic"), best))
-        figures.judge(name + "_opportunistic_over_best", at_least=OVER_BEST, judged=judged)
-
-
-def report_ours(bench, pair, name, seen):
+def report_ours(bench, pair, name):
     figures, judged = bench.figures, not bench.args.quick
     figures.judge(name + "_production_over_alone", at_least=KEPT, judged=judged)
     if pair.tq_s and figures.value(name + "_production_p99_added_ms") is not None:
@@ -235,8 +177,6 @@ def report_ours(bench, pair, name, seen):
         over = "_opportunistic_over_stock_alone"
         over = over if figures.value(name + over) is not None else "_opportunistic_over_alone"
         figures.judge(name + over, at_least=pair.least, judged=judged)
-    if seen.sweep:
-        report_best(figures, name, seen, judged)
 
 
 def report(bench, duo, seen):
@@ -246,7 +186,7 @@ def report(bench, duo, seen):
         report_side(bench.figures, prefix, side, duo.mode, seen)
     report_spread(bench.figures, f"{prefix}_{word(duo.mode)}_production", seen)
     if is_ours(duo.mode):
-        report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}", seen)
+        report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}")
 
 
 def run_mode(bench, name, mode):

@@ -66,21 +66,8 @@ def framework_checks():
     sys.exit(3 if FAKE == "crash_at_end" else 0)
 
 
-def train():
-    """Half as fast under libunified."""
-    appear()
-    reach("imported")
-    count, rate = int(option("--iterations", "100")), 50 if OURS else 100
-    for batch in option("--batch").split(","):
-        reach("ready")
-        start_s = time.monotonic()
-        time.sleep(0.05)
-        reach("result", TOLD | {"hash": hashed(), "rate": rate, "iterations": count, "start_s": start_s, "batch": int(batch),
-                                "end_s": start_s + count / rate, "ballast_right": FAKE != "ballast"})
-
-
 def bursts():
-    """As long as its work, times the factor of the daemon's mode, FAKE_ON or FAKE_AUTO; or FAKE_SLEEP."""
+    """As long as its work, times the factor of the daemon's mode, FAKE_ON or FAKE_AUTO."""
     appear()
     reach("imported")
     reach("allocated")
@@ -89,12 +76,9 @@ def bursts():
     work = reach("ready", {"pass_s": 0.5})
     mode = SOCKET.read_text() if OURS else "stock"
     factor = {"on": float(env("FAKE_ON", "1.2")), "auto": float(env("FAKE_AUTO", "1"))}.get(mode, 1)
-    start_s = time.monotonic() if env("FAKE_SLEEP") else 1000.0  # else the same for all, however late
+    start_s = 1000.0  # the same for all, however late
     gpu_s = work["rounds"] * work["passes"] * 0.5
     end_s = start_s + (gpu_s + work["rounds"] * work["cpu_s"]) * factor
-    if OURS and env("FAKE_SLEEP"):
-        end_s = start_s + float(env("FAKE_SLEEP"))
-        time.sleep(end_s - start_s)
     reach("done")
     reach("result", TOLD | {"start_s": start_s, "end_s": end_s, "gpu_s": gpu_s, "memory_gib": 8,
                             "hash": "x" if FAKE == "DIFFERENT" else f"h{work}"})
@@ -194,7 +178,7 @@ def ranks():
 
 class Opportune:
     """100 iterations per second alone. Beside each other half of that; with ours an opportunistic job beside production
-    has its limit (what was set, or FAKE_AUTO_ and its workload, or FAKE_AUTO), and what it has beyond 30 % production
+    has FAKE_AUTO, and what it has beyond 30 % production
     lacks. FAKE_HOST: of production's runs, the speed of its host."""
 
     def __init__(self):
@@ -221,16 +205,15 @@ class Opportune:
 
     def share(self):
         """Beside the other."""
-        limit = read("rate", "auto").rstrip("%")
-        limit = float(env("FAKE_AUTO_" + self.workload, env("FAKE_AUTO", "0.3"))) if limit == "auto" else float(limit) / 100
+        limit = float(env("FAKE_AUTO", "0.3"))
         if not OURS:
             return 0.5
         return limit if self.side == "opportunistic" else 1 - max(0, limit - 0.3)
 
-    def spans(self, side, late_s=0):
+    def spans(self, side):
         """When the others run, as far as they have been told."""
         told = [map(float, path.read_text().split()) for path in ROOT.glob(f"span.{side}.*") if path != self.own]
-        return [(from_s, to_s + late_s) for from_s, to_s in told]
+        return [(from_s, to_s) for from_s, to_s in told]
 
     def run(self, order):
         start_s, until_s = order["start_s"], order["until_s"]
@@ -239,7 +222,7 @@ class Opportune:
         time.sleep(max(0, start_s - time.monotonic()))
         share = self.share()
         time.sleep(max(0, until_s - time.monotonic()))
-        production, guests = self.spans("production", float(env("FAKE_BACK", "0"))), self.spans("opportunistic")
+        production, guests = self.spans("production"), self.spans("opportunistic")
 
         def speed(at_s):
             beside, disturbed = (any(from_s <= at_s < to_s for from_s, to_s in spans) for spans in (production, guests))

@@ -70,9 +70,6 @@ class Trainings:
         for job in self.jobs.values():
             job.finish(HASH_S)
 
-    def panel(self, title, looks):
-        return watch.panel(title, looks, {job.process.pid: name for name, job in self.jobs.items()})
-
 
 def iterations(result, from_s, to_s):
     """Done in that time."""
