@@ -1,6 +1,6 @@
 /*
  * bench_trace.c - Salus' experiment on the daemon's core, in virtual time: a hundred trainings on one GPU
- * under FIFO, SRTF, PACK and FAIR, its table 2 beside ours; and its two sweeps of 300 equal trainings.
+ * under FIFO, SRTF, PACK and FAIR, its table 2 beside ours.
  *
  * Figures are medians over the seeds; gains and ratios are taken to FIFO, seed by seed. Those without prefix
  * are of the daemon's core with all that its hand-overs cost, as far as the core has the policy; `reference_`
@@ -166,21 +166,6 @@ static void report_targets(const struct rows *rows) {
   }
 }
 
-static double sweep_gain(const struct rows *rows, const char *model, const char *batch) {
-  struct trace trace;
-  trace_sweep(&trace, model, batch);
-  return run(&trace, rows->policies[FIFO]).makespan / run(&trace, rows->policies[PACK]).makespan;
-}
-
-static void report_sweeps(const struct rows *rows) {
-  const struct policy_under_test *pack = rows->policies[PACK];
-  if (!pack)
-    return;
-  const char *prefix = pack->engine->prefix;
-  report_judged(prefix, "sweep_superres_gain", sweep_gain(rows, "superres", "128"), AT_LEAST, 2.38, true);
-  report_judged(prefix, "sweep_resnet_gain", sweep_gain(rows, "resnet50", "50"), AT_LEAST, 1.07, true);
-}
-
 /* FIFO must do as the paper's: it is what the traces were calibrated by. */
 static void report_calibration(const struct rows *rows) {
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
@@ -231,7 +216,6 @@ int main(int argc, char **argv) {
   report_table(engines, 2);
   for (int i = 0; i < 2; i++) {
     report_targets(&engines[i]);
-    report_sweeps(&engines[i]);
     for (int policy = 0; policy < POLICIES; policy++)
       free(engines[i].rows[policy]);
   }

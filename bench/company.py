@@ -1,16 +1,19 @@
-"""Jobs by class beside each other: how those of bench/pairs.py and bench/sweep.py run; and their
+"""Jobs (bench/workloads.py) by class beside each other: how those of bench/pairs.py and bench/sweep.py run; and their
 modes: what these take, and what becomes of one that can't be had."""
 import collections
 import pathlib
+import random
 import time
 
 import gpubench
 import mps
-import opportune
 import sharing
 import speeds
+import workloads
 
-PROGRAM = gpubench.HERE / "opportune.py"
+LIMIT_GIB = 20  # what one job may have
+RATE_PER_S = 40  # of requests
+BUSY = 0.4  # of the time that of llm keep it busy
 ORDER_S = 0.1  # an order is there before its time
 START_S = 14  # about what jobs take until they are ready
 IMPORT_S, BUILD_S, ANSWER_S = 90, 120, 60
@@ -33,12 +36,14 @@ def class_of(side):
 
 
 class Company:
-    """A job for each side, in one mode. sides: name -> Side. tq_s: turns are that long; always: they are taken even if
-    all fits."""
+    """A job for each side, in one mode. sides: name -> Side, its workload None if it is ordered later. tq_s: turns are
+    that long; always: they are taken even if all fits. limit_gib: what a job may have."""
 
-    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None, always=True):
+    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None, always=True,
+                 limit_gib=LIMIT_GIB):
         self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
         self.sides, self.capacity, self.tq_s, self.always = sides, capacity, tq_s, always
+        self.limit_gib = limit_gib
         self.rates = {}  # of requests per second; side ->
         self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
         self.daemon = self.start_daemon() if is_ours(mode) else None
@@ -61,12 +66,6 @@ class Company:
         elif "mps" in self.mode:
             mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
 
-    def command_of(self, side):
-        """And how much memory it may have, in GiB."""
-        what = self.sides[side]
-        command = [PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
-        return command + (["--batch", what.batch] if what.batch else []), opportune.LIMIT_GIB
-
     def launch(self, side):
         env = {}
         if self.daemon:
@@ -75,9 +74,9 @@ class Company:
             env |= self.mps.env()
         if self.mode == "mps-priority" and class_of(side) == "opportunistic":
             env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
-        command, gib = self.command_of(side)
+        command = [workloads.__file__, "--limit-gib", f"{self.limit_gib:g}"]
         job = self.bench.job(f"{self.name}-{self.mode}-{side}", command, self.variant, self.daemon,
-                             self.bench.args.memory, gib)
+                             self.bench.args.memory, self.limit_gib)
         job.env = mps.without(job.env) | env
         self.jobs[side] = self.stack.enter_context(job)
 
@@ -93,10 +92,17 @@ class Company:
             told = job.expect("ready", BUILD_S)
             gpubench.check_guest(self.variant, told, job, self.daemon)
         self.check_mps()
-        for side, what in self.sides.items():
+        self.build({side: what for side, what in self.sides.items() if what.workload})
+
+    def build(self, sides):
+        """All at once. How many requests come depends on how long the language model takes."""
+        for side, what in sides.items():
+            self.jobs[side].go({"do": "build"} | what._asdict())
+        for side in sides:
+            self.answer(side, BUILD_S)
+        for side, what in sides.items():
             if what.workload == "llm":
-                self.jobs[side].go({"do": "time"})
-                self.rates[side] = opportune.BUSY / self.answer(side)["request_s"]
+                self.rates[side] = BUSY / self.order(side, {"do": "time"})["request_s"]
 
     def begin(self, sides, lead_s, seconds, offset_s=0):
         """They run now. side -> its piece, of which nothing is told yet."""
@@ -105,35 +111,51 @@ class Company:
         empty = {}
         for side in sides:
             order, places = {"do": "run", "start_s": start_s, "until_s": from_s + seconds}, None
-            if self.sides[side].workload in opportune.SERVERS:
-                rate_per_s = self.rates.get(side, opportune.RATE_PER_S)
+            if self.sides[side].workload in workloads.SERVERS:
+                rate_per_s = self.rates.get(side, RATE_PER_S)
                 order["requests_s"], places = requests_of(lead_s, seconds, offset_s, rate_per_s)
             self.jobs[side].go(order)
             empty[side] = speeds.Piece(None, start_s, from_s, from_s + seconds, places)
         return empty
 
-    def answer(self, side, piece=None):
-        left_s = max(piece.to_s - time.monotonic(), 0) if piece else 0
-        told = self.jobs[side].expect("ready", left_s + ANSWER_S)
+    def answer(self, side, timeout_s=ANSWER_S):
+        told = self.jobs[side].expect("ready", timeout_s)
         if "error" in told:
             raise self.jobs[side].trouble(told["error"])
-        return piece._replace(told=told) if piece else told
+        return told
+
+    def order(self, side, order):
+        self.jobs[side].go(order)
+        return self.answer(side)
+
+    def end(self, side, piece):
+        """The piece, and what is told of it."""
+        return piece._replace(told=self.answer(side, max(piece.to_s - time.monotonic(), 0) + ANSWER_S))
 
     def run(self, sides, lead_s, seconds, offset_s=0):
-        return {side: self.answer(side, piece)
+        return {side: self.end(side, piece)
                 for side, piece in self.begin(sides, lead_s, seconds, offset_s).items()}
 
     def check(self, side):
         """Its memory still holds what it should."""
-        self.jobs[side].go({"do": "check"})
-        if not self.answer(side)["memory_right"]:
+        if not self.order(side, {"do": "check"})["memory_right"]:
             self.bench.wrong.append(f"{self.jobs[side].name}: memory does not hold what was written to it")
 
 
-def requests_of(lead_s, seconds, offset_s, rate_per_s=opportune.RATE_PER_S):
+def arrivals(seed, rate_per_s, seconds):
+    """When requests come, in seconds: at random, independent of each other."""
+    chance, times_s = random.Random(seed), []
+    at_s = chance.expovariate(rate_per_s)
+    while at_s < seconds:
+        times_s.append(round(at_s, 4))
+        at_s += chance.expovariate(rate_per_s)
+    return times_s
+
+
+def requests_of(lead_s, seconds, offset_s, rate_per_s=RATE_PER_S):
     """Some requests for the lead, then a part of the pattern that all runs share; which ones of it they are."""
-    lead = opportune.arrivals(LEAD_SEED, rate_per_s, lead_s)
-    pattern = opportune.arrivals(PATTERN_SEED, rate_per_s, offset_s + seconds)
+    lead = arrivals(LEAD_SEED, rate_per_s, lead_s)
+    pattern = arrivals(PATTERN_SEED, rate_per_s, offset_s + seconds)
     part = [(index, at_s) for index, at_s in enumerate(pattern) if at_s >= offset_s]
     return ([*lead, *(lead_s + at_s - offset_s for _, at_s in part)], [None] * len(lead) + [index for index, _ in part])
 

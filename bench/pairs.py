@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Production and opportunistic jobs (bench/opportune.py) in pairs: what each has of its speed alone, beside the other.
+"""Production and opportunistic jobs (bench/workloads.py) in pairs: what each has of its speed alone, beside the other.
 
   stock          plain time slicing
   mps            NVIDIA's MPS

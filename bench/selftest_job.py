@@ -18,7 +18,7 @@ FAKE = env("FAKE" if OURS else "FAKE_STOCK", "same")
 SOCKET = pathlib.Path(env("GPUSHARE_SOCKET", "/nonexistent"))
 ROOT = pathlib.Path(sys.argv[0]).parent
 TOLD = {"preloaded": gpubench.is_preloaded()}
-reach = gpubench.Stages(True).reach
+reach = gpubench.Stages().reach
 
 
 def option(name, default=""):
@@ -40,12 +40,6 @@ def appear(side=""):
         with open(beside_socket("pids"), "a") as pids:
             pids.write(f"{os.getpid()} {side}\n")
         return [line.split()[0] for line in read("pids").splitlines()].index(str(os.getpid()))
-
-
-def join_mps():
-    if env("CUDA_MPS_PIPE_DIRECTORY"):
-        with open(env("CUDA_MPS_PIPE_DIRECTORY") + "/clients", "a") as clients:
-            clients.write(f"{os.getpid()}\n")
 
 
 def be_seen():
@@ -82,32 +76,6 @@ def bursts():
     reach("done")
     reach("result", TOLD | {"start_s": start_s, "end_s": end_s, "gpu_s": gpu_s, "memory_gib": 8,
                             "hash": "x" if FAKE == "DIFFERENT" else f"h{work}"})
-
-
-def workloads():
-    """FAKE_MANAGED, FAKE_SWAP: how much longer an iteration takes. FAKE_FAILS: MEMORY:WORKLOAD:error or dead."""
-    memory, fails = env("GPUSHARE_MEMORY", "stock"), env("FAKE_FAILS", "").split(":")
-    appear("production")
-    join_mps()
-    reach("imported")
-    answer = TOLD
-    while order := reach("ready", answer):
-        answer = {}
-        if order["do"] == "build" and fails[:2] == [memory, order["workload"]]:
-            if fails[2] == "dead":
-                sys.exit("it went wrong")
-            answer = {"error": "no such kernel"}
-        if order["do"] == "check":
-            answer = {"memory_right": FAKE != "memory"}
-        elif "until_s" in order:
-            start_s, until_s = order["start_s"], order["until_s"]
-            time.sleep(max(0, until_s - time.monotonic()))
-            step_s = 0.01 / float(env("FAKE_SPEED", "1") if OURS else "1")
-            answer = {"start_s": start_s, "ends_s": [start_s + (index + 1) * step_s
-                                                    for index in range(int((until_s - start_s) / step_s))]}
-        elif order["do"] == "run":
-            count = order.get("iterations", 50)
-            answer = {"iterations": count, "seconds": count * 0.01 * float(env("FAKE_" + memory.upper(), "1"))}
 
 
 def steady_rate(order, policy, place):
@@ -176,32 +144,71 @@ def ranks():
             "hash": "x" if FAKE == "DIFFERENT" else f"r{rank}", "memory_right": True, "memory_gib": 7}), flush=True)
 
 
-class Opportune:
-    """100 iterations per second alone. Beside each other half of that; with ours an opportunistic job beside production
-    has FAKE_AUTO, and what it has beyond 30 % production
-    lacks. FAKE_HOST: of production's runs, the speed of its host."""
+class Workloads:
+    """Of alone.py: FAKE_MANAGED, FAKE_SWAP: how much longer an iteration takes. Of sweep.py: FAKE_SPEED. FAKE_FAILS:
+    MEMORY:WORKLOAD:error or dead. Of pairs.py: 100 iterations per second alone. Beside each other half of that; with ours
+    an opportunistic job beside production has FAKE_AUTO, and what it has beyond 30 % production lacks. FAKE_HOST: of
+    production's runs, the speed of its host."""
 
     def __init__(self):
-        self.workload = option("--workload")
+        self.host = list(map(float, env("FAKE_HOST", "1").split(",")))
+        self.own = self.side = self.workload = None
+
+    def play(self):
+        appear(env("GPUSHARE_CLASS", ""))
+        reach("imported")
+        if env("CUDA_MPS_PIPE_DIRECTORY"):
+            with open(env("CUDA_MPS_PIPE_DIRECTORY") + "/clients", "a") as clients:
+                clients.write(f"{os.getpid()}\n")
+        answer = TOLD
+        while order := reach("ready", answer):
+            answer = getattr(self, order["do"])(order)
+
+    def build(self, order):
+        self.workload = order["workload"]
         late = "opportunistic" if self.workload in ("mobilenet", "transformer", "graph", "resnet50") else "production"
         self.side = env("GPUSHARE_CLASS", late)
         self.own = ROOT / f"span.{self.side}.{self.workload}"
         self.own.unlink(missing_ok=True)
-        self.host = list(map(float, env("FAKE_HOST", "1").split(",")))
-
-    def play(self):
-        reach("imported")
-        join_mps()
-        if OURS and (not env("GPUSHARE_CLASS") or env("GPUSHARE_MEMORY") != "swap"):
-            sys.exit("no class, or not the memory that was asked for")
         if env("CUDA_MPS_CLIENT_PRIORITY") and (OURS or self.side == "production"):
             sys.exit("not its priority")
-        appear(self.side)
-        answer = TOLD
-        while order := reach("ready", answer):
-            if order["do"] == "run" and FAKE == "dies":
-                sys.exit("it went wrong later")
-            answer = self.run(order) if order["do"] == "run" else {"memory_right": FAKE != "memory", "request_s": 0.01}
+        fails = env("FAKE_FAILS", "").split(":")
+        if fails[:2] == [env("GPUSHARE_MEMORY", "stock"), self.workload]:
+            if fails[2] == "dead":
+                sys.exit("it went wrong")
+            return {"error": "no such kernel"}
+        return {}
+
+    def check(self, _):
+        return {"memory_right": FAKE != "memory"}
+
+    def time(self, _):
+        return {"request_s": 0.01}
+
+    def drop(self, _):
+        return {}
+
+    def run(self, order):
+        if FAKE == "dies":
+            sys.exit("it went wrong later")
+        if "start_s" not in order:
+            count = order.get("iterations", 50)
+            slower = float(env("FAKE_" + env("GPUSHARE_MEMORY", "stock").upper(), "1"))
+            return {"iterations": count, "seconds": count * 0.01 * slower}
+        if OURS and (not env("GPUSHARE_CLASS") or env("GPUSHARE_MEMORY") != "swap"):
+            sys.exit("no class, or not the memory that was asked for")
+        if self.workload.startswith(("sweep_", "salus_")):
+            time.sleep(max(0, order["until_s"] - time.monotonic()))
+            return self.steps(order, lambda _: float(env("FAKE_SPEED", "1")) if OURS else 1)
+        return self.run_beside(order)
+
+    @staticmethod
+    def steps(order, speed):
+        ends_s, at_s = [], order["start_s"]
+        while at_s < order["until_s"]:
+            at_s += 0.01 / max(speed(at_s), 0.01)
+            ends_s.append(at_s)
+        return {"start_s": order["start_s"], "end_s": at_s, "ends_s": ends_s}
 
     def share(self):
         """Beside the other."""
@@ -215,7 +222,7 @@ class Opportune:
         told = [map(float, path.read_text().split()) for path in ROOT.glob(f"span.{side}.*") if path != self.own]
         return [(from_s, to_s) for from_s, to_s in told]
 
-    def run(self, order):
+    def run_beside(self, order):
         start_s, until_s = order["start_s"], order["until_s"]
         host = (self.host.pop(0) if len(self.host) > 1 else self.host[0]) if self.side == "production" else 1
         self.own.write_text(f"{start_s} {until_s}")
@@ -232,11 +239,7 @@ class Opportune:
         if "requests_s" in order:
             times = [[start_s + at_s, 5 / speed(start_s + at_s)] for at_s in order["requests_s"]]
             return {"requests": times, "waited_ms": [ms - 4 for _, ms in times]}
-        ends_s, at_s = [], start_s
-        while at_s < until_s:
-            at_s += 0.01 / max(speed(at_s), 0.01)
-            ends_s.append(at_s)
-        return {"start_s": start_s, "end_s": at_s, "ends_s": ends_s}
+        return self.steps(order, speed)
 
 
 def main():
@@ -250,7 +253,7 @@ def main():
             pathlib.Path(env("FAKE_PID")).write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
         time.sleep(1000)
     program = "ranks" if words[0] == "-m" else pathlib.Path(words[0]).stem
-    globals()[program]() if program != "opportune" else Opportune().play()
+    globals()[program]() if program != "workloads" else Workloads().play()
 
 
 main()

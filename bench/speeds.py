@@ -1,4 +1,4 @@
-"""How fast a job (bench/opportune.py) was, over itself alone: trainings by their iterations, servers by their answers."""
+"""How fast a job (bench/workloads.py) was, over itself alone: trainings by their iterations, servers by their answers."""
 import collections
 import statistics
 

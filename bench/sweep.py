@@ -24,7 +24,6 @@ import company
 import gpubench
 import sharing
 import speeds
-import workloads
 
 Model = collections.namedtuple("Model", "workload samples gib")  # samples of an iteration; what it may have
 MODELS = {"pointnet": Model("sweep_pointnet", 32, 2.5), "dcgan": Model("sweep_dcgan", 64, 2.5),
@@ -57,12 +56,8 @@ class Crowd(company.Company):
     """Processes that wait, and build one model after the other."""
 
     def __init__(self, bench, stack, mode, count, gib):
-        self.gib = gib
         sides = {f"standard_{index + 1}": company.Side(None) for index in range(count)}
-        super().__init__(bench, stack, "sweep", mode, sides, bench.args.capacity, bench.args.tq, always=False)
-
-    def command_of(self, side):
-        return [workloads.__file__, "--limit-gib", f"{self.gib:g}"], self.gib
+        super().__init__(bench, stack, "sweep", mode, sides, bench.args.capacity, bench.args.tq, False, gib)
 
     def order_all(self, order, timeout_s):
         """All at once; their answers. All have answered before one's failure counts."""

@@ -25,14 +25,12 @@ first making of host memory as one of 720 s can. All copies must end with the me
 
 Points (--only, or chosen from the whole table by --programs, --memory, --modes and --tq): MEMORY:PROGRAM:MODE, for
 example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default: those that have a target, about twenty
-minutes. Results: lines, and a table in the thesis' order, thesis.txt and thesis.json in --out. Managed memory: at
-most 31 GiB at once.
+minutes. Beside each stands what the thesis had, if it has such a point. Managed memory: at most 31 GiB at once.
 """
 import collections
 
 import gpubench
 import sharing
-import table122
 
 Program = collections.namedtuple("Program", "gib gpu_share")
 PROGRAMS = {"big_90": Program(15.3, 0.9), "big_50": Program(15.3, 0.5),
@@ -41,6 +39,11 @@ CAPACITY = "16GiB"
 QUANTA = (1000, 60, 20, 10, 5, 2, 1, 0.5)
 TARGETS = {f"{memory}:big_90:{tq}": target for memory in ("swap", "managed")
            for tq, target in (("20", 0.96), ("5", 1.0), ("2", 1.08), ("0.5", 1.5))} | {"swap:big_50:20": 0.75}  # of serial
+# What the thesis' P100 had, of serial, by quantum; and by off and pair, its system that splits the memory.
+THESIS = {"big_90": {"off": 7.95, "1000": 0.96, "60": 1.02, "20": 1.10, "10": 1.27, "5": 1.94},
+          "big_50": {"off": 4.25, "1000": 0.74, "60": 0.77, "20": 0.80, "10": 0.89, "5": 1.26},
+          "small_90": {"pair": 0.78, "off": 0.82, "1000": 0.98, "60": 0.97, "20": 0.98, "10": 0.98, "5": 0.96},
+          "small_50": {"pair": 0.65, "off": 0.67, "1000": 0.78, "60": 0.77, "20": 0.76, "10": 0.76, "5": 0.75}}
 START_S = 15  # about what a run takes before its measured part
 PAIR_TARGET = 1.02  # auto, of stock co-running
 REQUIRED = list(TARGETS) + "stock:small_90:pair swap:small_90:auto stock:small_50:pair swap:small_50:auto".split()
@@ -193,6 +196,8 @@ class Series:
     def judge(self, point, ratio):
         bench, name = self.bench, point.figure()
         bench.figures.add(name + "_over_serial", round(ratio, 4))
+        if point.mode in THESIS[point.program]:
+            bench.figures.add(name + "_thesis", THESIS[point.program][point.mode])
         if str(point) in TARGETS:
             bench.figures.judge(name + "_over_serial", at_most=TARGETS[str(point)], judged=not bench.args.quick)
         pair_s = self.wall_s.get(Point("stock", point.program, "pair"))
@@ -200,31 +205,14 @@ class Series:
             bench.figures.add(name + "_over_pair", round(self.wall_s[point] / pair_s, 4))
             bench.figures.judge(name + "_over_pair", at_most=PAIR_TARGET, judged=not bench.args.quick)
 
-    def ratios(self):
-        """(memory, program, mode) -> of serial."""
-        return {point: wall_s / (2 * self.alone[point.program][0].wall_s) for point, wall_s in self.wall_s.items()}
-
-
-def show(series):
-    """The table, of whatever there is."""
-    bench = series.bench
-    floors = {name: least(program, bench.args.rounds) for name, program in PROGRAMS.items()}
-    text = table122.text(series.ratios(), floors)
-    (bench.out / "thesis.txt").write_text(text)
-    if not bench.args.json:
-        print("\n" + text, flush=True)
-
 
 def run(bench):
     points, series = chosen_points(bench.args), Series(bench)
     gpubench.note(f"{len(points)} points, about {expected_s(points, bench.args):.0f} s, "
                   f"{bench.budget.left():.0f} s to spend")
-    try:
-        for point in points:
-            with sharing.noted(bench, str(point)):
-                series.measure(point)
-    finally:
-        show(series)
+    for point in points:
+        with sharing.noted(bench, str(point)):
+            series.measure(point)
 
 
 def parse_arguments():

@@ -1,21 +1,30 @@
 #!/usr/bin/env python3
-"""Single workloads, as bench/alone.py times them: stock PyTorch programs, some bound by the GPU, some by launching.
+"""Single workloads, which alone.py, pairs.py and sweep.py run: stock PyTorch programs, some bound by the GPU, some by launching.
 
-It obeys orders from its stdin: {"do": "build", "workload": NAME}, {"do": "run", "iterations": N} or {"do": "run",
-"seconds": S}, {"do": "run", "start_s": T, "until_s": T} on the monotonic clock, {"do": "check"}, {"do": "drop"}; a bare
-line ends it. A workload that fails is an answer, not an end.
+It obeys orders from its stdin; a bare line ends it. A workload that fails is an answer, not an end.
+
+  {"do": "build", "workload": NAME}    with "batch" where the name has none, and "gib" if it needs that much in all
+  {"do": "run", "iterations": N}, or with "seconds": S
+  {"do": "run", "start_s": T, "until_s": T}   on the monotonic clock: a training, which keeps two iterations queued
+  {"do": "run", "start_s": T, "requests_s": [...]}   a server (bench/serve.py)
+  {"do": "time"}, {"do": "check"}, {"do": "drop"}
 """
 import gc
 import time
 
 import gpubench
+import serve
 import steady
 import torchjob
+import train
 
 LIMIT_GIB = 12  # what a process may have; the largest workload needs about 10
 WARMUP_S = 0.4
 WARMUP_STEPS = 8
 SETTLE_STEPS = 2  # before each run: another process has had the GPU meanwhile
+IMAGES = {"shufflenet": "shufflenet_v2_x1_0", "mobilenet": "mobilenet_v2", "resnet50": "resnet50"}
+SERVERS = ("server", "llm")
+TOKENS = 4  # of a request to llm
 
 
 class Workloads:
@@ -25,6 +34,14 @@ class Workloads:
         self.torch, self.models = torch, models
         self.kept = []  # what only the step knows must live as long
         self.is_right = lambda: True  # its memory holds what was written
+
+    def make(self, name, batch=0):
+        """By its method, or, of those with any batch, by a name of bench/pairs.py."""
+        if name in IMAGES:
+            return self.train_images(self.network(IMAGES[name]), batch)
+        named = {"graph": lambda: train.Training(self.torch, batch).captured(), "transformer": self.gpt_train_b8,
+                 "server": self.resnet50_infer_b1, "llm": lambda: self.llm_tokens(TOKENS)}
+        return named.get(name, getattr(self, name, None))()
 
     def network(self, name):
         import torchvision
@@ -237,25 +254,29 @@ class Player:
 
     def __init__(self, torch, models):
         self.torch, self.models = torch, models
-        self.workloads = self.step = None
+        self.workloads = self.step = self.ballast = None
 
     def build(self, order):
         self.drop(order)
         self.workloads = Workloads(self.torch, self.models)
         self.torch.manual_seed(1)
         with self.torch.device("cuda"):
-            self.step = getattr(self.workloads, order["workload"])()
+            self.step = self.workloads.make(order["workload"], order.get("batch"))
         end = time.perf_counter() + WARMUP_S
         steps = 0
         while steps < WARMUP_STEPS or time.perf_counter() < end:
             self.step()
             steps += 1
+        if order.get("gib"):
+            self.step, self.ballast = torchjob.with_ballast(self.torch, 0, self.step, order["gib"])
         self.torch.cuda.synchronize()
         return {}
 
     def run(self, order):
         """So many iterations, or as many as take so long."""
         step, count, clock = self.step, 0, time.perf_counter
+        if "requests_s" in order:
+            return serve.run(step, order)
         if "until_s" in order:
             time.sleep(max(0, order["start_s"] - time.monotonic()))
             return steady.run(self.torch, step, order)
@@ -273,18 +294,26 @@ class Player:
         self.torch.cuda.synchronize()
         return {"iterations": count, "seconds": clock() - start}
 
+    def time(self, _, count=10):
+        """Of a request, by itself."""
+        start_s = time.monotonic()
+        for _ in range(count):
+            int(self.step())
+        return {"request_s": (time.monotonic() - start_s) / count}
+
     def check(self, _):
-        return {"memory_right": self.workloads.is_right()}
+        """Its memory holds what was written."""
+        return {"memory_right": self.workloads.is_right() and (not self.ballast or self.ballast.is_right())}
 
     def drop(self, _):
-        self.workloads = self.step = None
+        self.workloads = self.step = self.ballast = None
         gc.collect()
         self.torch.cuda.empty_cache()
         return {}
 
     def obey(self, order):
         try:
-            return {"build": self.build, "run": self.run, "check": self.check, "drop": self.drop}[order["do"]](order)
+            return getattr(self, order["do"])(order)
         except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             self.step = None
             return {"error": (str(error).strip().splitlines() or [type(error).__name__])[0]}

@@ -44,7 +44,7 @@ struct core {
   struct scheduler scheduler;
   struct sched_gpu gpu;
   struct sched_change change;
-  struct client clients[TRACE_JOBS_MAX];
+  struct client clients[TRACE_JOBS];
   unsigned count;
   uint64_t now_ns;
 };

@@ -12,7 +12,7 @@
 
 struct reference {
   const struct rules *rules;
-  struct machine_job *jobs[TRACE_JOBS_MAX]; /* present, as they arrived */
+  struct machine_job *jobs[TRACE_JOBS]; /* present, as they arrived */
   unsigned count;
   uint64_t turn_ends_ns;
 };

@@ -68,14 +68,6 @@ START_TEST(a_trace_is_what_its_mix_says) {
 }
 END_TEST
 
-START_TEST(sweeps_are_of_jobs_that_the_table_has) {
-  trace_sweep(&trace, "superres", "128");
-  ck_assert_uint_eq(trace.count, SWEEP_JOBS);
-  ck_assert_str_eq(trace.jobs[SWEEP_JOBS - 1].name, "superres_128");
-  ck_assert_uint_gt(trace.jobs[SWEEP_JOBS - 1].peak_bytes, 0);
-}
-END_TEST
-
 /* ---- the GPU ---- */
 
 START_TEST(jobs_that_leave_each_other_room_are_not_slowed_down) {
@@ -248,7 +240,6 @@ END_TEST
 int main(void) {
   const TTest *const tests[] = {a_trace_follows_from_its_seed,
                                 a_trace_is_what_its_mix_says,
-                                sweeps_are_of_jobs_that_the_table_has,
                                 jobs_that_leave_each_other_room_are_not_slowed_down,
                                 jobs_that_do_not_share_the_gpu,
                                 a_policy_that_lets_too_many_run_is_caught,
