@@ -1,7 +1,6 @@
 """Jobs (bench/workloads.py) by class beside each other: how those of bench/pairs.py and bench/sweep.py run; and their
 modes: what these take, and what becomes of one that can't be had."""
 import collections
-import pathlib
 import random
 import time
 
@@ -22,14 +21,6 @@ PATTERN_SEED, LEAD_SEED = 1, 2
 Side = collections.namedtuple("Side", "workload batch gib", defaults=(0, 0))
 
 
-def is_ours(mode):
-    return mode.startswith("ours")
-
-
-def word(mode):
-    return mode.replace("-", "_")
-
-
 def class_of(side):
     """opportunistic_2 is opportunistic."""
     return side.partition("_")[0]
@@ -45,26 +36,14 @@ class Company:
         self.sides, self.capacity, self.tq_s, self.always = sides, capacity, tq_s, always
         self.limit_gib = limit_gib
         self.rates = {}  # of requests per second; side ->
-        self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
-        self.daemon = self.start_daemon() if is_ours(mode) else None
+        self.mps = stack.enter_context(mps.Mps(bench.out)) if mode == "mps" else None
+        self.daemon = self.start_daemon() if mode == "ours" else None
         self.variant = "daemon" if self.daemon else "stock"
         self.jobs = {}
 
     def start_daemon(self):
-        """With ours, MPS is the daemon's."""
-        spatial = "mps" if "mps" in self.mode else None
-        daemon = self.stack.enter_context(self.bench.daemon("on" if self.tq_s and self.always else "auto", self.tq_s,
-                                                             self.capacity, spatial, "debug"))
-        if spatial:
-            self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
-            mps.await_of_daemon(daemon)
-        return daemon
-
-    def check_mps(self):
-        if self.mps:
-            mps.check_programs(self.mps.clients(), len(self.sides))
-        elif "mps" in self.mode:
-            mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
+        mode = "on" if self.tq_s and self.always else "auto"
+        return self.stack.enter_context(self.bench.daemon(mode, self.tq_s, self.capacity, log="debug"))
 
     def launch(self, side):
         env = {}
@@ -72,8 +51,6 @@ class Company:
             env["GPUSHARE_CLASS"] = class_of(side)
         if self.mps:
             env |= self.mps.env()
-        if self.mode == "mps-priority" and class_of(side) == "opportunistic":
-            env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
         command = [workloads.__file__, "--limit-gib", f"{self.limit_gib:g}"]
         job = self.bench.job(f"{self.name}-{self.mode}-{side}", command, self.variant, self.daemon,
                              self.bench.args.memory, self.limit_gib)
@@ -91,7 +68,8 @@ class Company:
         for job in self.jobs.values():
             told = job.expect("ready", BUILD_S)
             gpubench.check_guest(self.variant, told, job, self.daemon)
-        self.check_mps()
+        if self.mps:
+            mps.check_programs(self.mps.clients(), len(self.sides))
         self.build({side: what for side, what in self.sides.items() if what.workload})
 
     def build(self, sides):
@@ -168,13 +146,10 @@ def tell_plan(bench, plans):
     gpubench.note(f"in all about {total_s:.0f} s, of {bench.budget.left():.0f}")
 
 
-def leave_out_mps(bench, modes, error):
-    """It does not start here: nor will it the next time. Those of the modes that are left."""
-    for mode in modes:
-        if "mps" in mode:
-            bench.figures.add(f"{bench.name}_{word(mode)}_verdict", "skipped")
+def leave_out_mps(bench, error):
+    """It does not start here: nor will it the next time."""
+    bench.figures.add(f"{bench.name}_mps_verdict", "skipped")
     gpubench.note(f"without MPS: {error}")
-    return [mode for mode in modes if "mps" not in mode]
 
 
 def measure_all(bench, plans, measure):
@@ -191,4 +166,5 @@ def measure_all(bench, plans, measure):
             try:
                 measure(name, mode)
             except mps.NotThere as error:
-                modes = leave_out_mps(bench, modes, error)
+                leave_out_mps(bench, error)
+                modes.remove("mps")

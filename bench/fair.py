@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """Three equal trainings under `gpusharectl set-policy fair`, which come one after the other (--stagger).
 
-  tight    7 GiB each in 16 GiB: they do not fit together
-  fitting  7 GiB each on the whole card
-  weights  those, all at once and without turns, with weights of 400, 200 and 100: what each has of the iterations is to
-           be 4/7, 2/7 and 1/7 (not among the default ones)
+  tight    7 GiB each in 16 GiB: they do not fit together, and take turns (mode on)
+  weights  on the whole card, all at once and without turns, with weights of 400, 200 and 100: what each has of the
+           iterations is to be 4/7, 2/7 and 1/7
 
-The first two take turns (mode on). While all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
+In tight, while all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
 the daemon's gpu_ns), and all together do as many iterations as one stock training alone. Jain's index of iterations is
 told beside it, and what all do over one alone under libunified: that is what sharing costs, without the library.
 
@@ -27,13 +26,13 @@ JAIN_TARGET, AGGREGATE_TARGET = 0.99, 0.97
 WEIGHTS, SHARE_ERROR_TARGET, WEIGHTS_TARGET = (400, 200, 100), 0.05, 0.94
 LEAD_S, WEIGHTS_LEAST_S = 1, 5  # until all weights are in force; of all at once
 STEP_S = 1  # between the beginnings of windows
-VARIANTS = ("tight", "fitting", "weights")
+VARIANTS = ("tight", "weights")
 JOBS, CAPACITY = 3, "16GiB"  # of tight
 
 
 def parse_arguments():
     parser = trainings.shared_parser(__doc__)
-    sharing.option(parser, "--only", "tight,fitting")
+    sharing.option(parser, "--only", ",".join(VARIANTS))
     sharing.option(parser, "--tq", 0.5, "quantum in seconds")
     sharing.option(parser, "--stagger", 15.0, "in seconds")
     sharing.option(parser, "--together", 40.0, "in seconds, after the last has come")
@@ -159,7 +158,7 @@ def run_variant(bench, variant):
     if variant == "weights":
         return run_weights(bench)
     gpubench.note(f"{variant}: policy {trainings.POLICY}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
-    with bench.daemon("on", args.tq, CAPACITY if variant == "tight" else None) as daemon:
+    with bench.daemon("on", args.tq, CAPACITY) as daemon:
         daemon.ctl("set-policy", trainings.POLICY)
         jobs, looks, told, from_s, to_s = run_jobs(bench, daemon)
     sharing.add_moves(bench.figures, name, told)

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """Production and opportunistic jobs (bench/workloads.py) in pairs: what each has of its speed alone, beside the other.
 
-  stock          plain time slicing
-  mps            NVIDIA's MPS
-  mps-priority   MPS, the opportunistic job at the lower client priority
-  ours           libunified and its daemon, by class
-  ours-mps       that, and the daemon's MPS (spatial = mps)
+  stock   plain time slicing
+  mps     NVIDIA's MPS
+  ours    libunified and its daemon, by class
 
 The processes of a pair start once per mode, and *alone* is one of them while the other one waits: so what libunified
 costs a job that is alone is not in the ratios, but in NAME_alone_over_stock.
@@ -21,7 +19,7 @@ settle.
 How soon the opportunistic job stops and goes on is told by bench_react. In the tables its share is over its speed alone
 without us (opportunistic_over_stock_alone), which takes the mode stock as well.
 
-In the pair `tight` the two need more memory than the capacity, which only the modes with ours have: turns are taken
+In the pair `tight` the two need more memory than the capacity, which only ours has: turns are taken
 there, and limits have no effect. The other modes have the whole card, as if it were larger.
 In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
 of four tokens keep it busy for 40 % of the time.
@@ -32,7 +30,7 @@ import contextlib
 import gpubench
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, START_S, Company, Side, is_ours, measure_all, word
+from company import ANSWER_S, ORDER_S, START_S, Company, Side, measure_all
 
 SIDES = ("production", "opportunistic")
 # tq_s: turns are always taken, and so long. least: of the opportunistic one's speed alone.
@@ -49,7 +47,7 @@ PAIRS = {
     "server_turns": Pair(Side("server"), Side("resnet50", 64), tq_s=1),
     "llm_resnet50": Pair(Side("llm"), Side("resnet50", 64)),
 }
-MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
+MODES = ("stock", "mps", "ours")
 KEPT, P99_MOST, ADDED_MOST_MS = 0.98, 1.05, 5
 
 
@@ -76,14 +74,14 @@ def parse_arguments():
 
 def is_limited(name, mode):
     """No turns are taken, so the controller decides."""
-    return is_ours(mode) and not PAIRS[name].capacity and not PAIRS[name].tq_s
+    return mode == "ours" and not PAIRS[name].capacity and not PAIRS[name].tq_s
 
 
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
     pieces = 1 + 2 * args.rounds
     seconds = START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
-    if is_ours(mode):
+    if mode == "ours":
         waits = 1 if is_limited(name, mode) else 1 + args.rounds  # until production is idle
         seconds += waits * args.idle + args.settle
     return seconds
@@ -118,7 +116,7 @@ def run_round(args, duo, index):
     alone_s, both_s = args.alone_seconds / args.rounds, args.measure_seconds / args.rounds
     offset_s = index * max(alone_s, both_s)
     alone = duo.run(("production",), args.lead, alone_s, offset_s)["production"]
-    settles = is_ours(duo.mode) and index == 0
+    settles = duo.mode == "ours" and index == 0
     return alone, duo.run(SIDES, args.settle if settles else args.lead, both_s, offset_s)
 
 
@@ -126,7 +124,7 @@ def measure(bench, duo, seen):
     """Everything in its order; what is known lies in seen, whatever becomes of the rest."""
     args = bench.args
     duo.start()
-    lead_s = args.lead + (args.idle if is_ours(duo.mode) else 0)
+    lead_s = args.lead + (args.idle if duo.mode == "ours" else 0)
     seen.alone_pieces["opportunistic"] += duo.run(("opportunistic",), lead_s, args.alone_seconds / 2).values()
     for index in range(args.rounds):
         seen.add_round(*run_round(args, duo, index))
@@ -137,7 +135,7 @@ def measure(bench, duo, seen):
 
 
 def report_side(figures, prefix, side, mode, seen):
-    alone, together, name = seen.alone(side), seen.together[side], f"{prefix}_{word(mode)}_{side}"
+    alone, together, name = seen.alone(side), seen.together[side], f"{prefix}_{mode}_{side}"
     figures.add(name + "_alone", alone.mean_pace(), alone.UNIT)
     stock = figures.value(f"{prefix}_stock_{side}_alone")
     if stock and mode != "stock":
@@ -146,8 +144,6 @@ def report_side(figures, prefix, side, mode, seen):
     figures.add(name + "_over_alone", together.throughput_over(alone) or 0)
     if isinstance(together, speeds.Served):
         figures.add(name + "_answers_over_alone", together.answers_over(alone) or 0)
-        figures.add(name + "_speed_over_alone", together.speed_over(alone) or 0)
-        figures.add(name + "_p99_steadied_over_alone", together.p99_steadied_over(alone) or 0)
     p99_over = together.p99_over(alone)
     if p99_over is not None:
         figures.add(name + "_p99_over_alone", p99_over)
@@ -184,9 +180,9 @@ def report(bench, duo, seen):
     prefix = f"pairs_{duo.name}"
     for side in SIDES:
         report_side(bench.figures, prefix, side, duo.mode, seen)
-    report_spread(bench.figures, f"{prefix}_{word(duo.mode)}_production", seen)
-    if is_ours(duo.mode):
-        report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}")
+    report_spread(bench.figures, f"{prefix}_{duo.mode}_production", seen)
+    if duo.mode == "ours":
+        report_ours(bench, PAIRS[duo.name], f"{prefix}_{duo.mode}")
 
 
 def run_mode(bench, name, mode):

@@ -159,7 +159,7 @@ def run(bench):
             try:
                 run_crowd(bench, *plan, table)
             except company.mps.NotThere as error:
-                company.leave_out_mps(bench, [name], error)
+                company.leave_out_mps(bench, error)
     text = table.text(args.counts)
     (bench.out / "sweep.txt").write_text(text)
     if not args.json:

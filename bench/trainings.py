@@ -6,7 +6,6 @@ import statistics
 
 import gpubench
 import sharing
-import watch
 
 PROGRAM = gpubench.HERE / "steady.py"
 IMPORT_S, PREPARE_S, HASH_S = 90, 120, 60
@@ -121,13 +120,13 @@ class Alone:
         self.results = {"alone": [], "ours_alone": []}
 
     def measure(self, when):
-        """Both are imported at once, which takes half the time. Ours is looked at as often as those that share."""
+        """Both are imported at once, which takes half the time."""
         bench = self.bench
         gpubench.note(f"alone, {when}, {bench.budget.left():.0f} s left")
         with contextlib.ExitStack() as stack:
             stock = imported(bench, stack)
             with sharing.noted(bench, f"ours alone, {when}"), bench.daemon("auto", None, None) as daemon, \
-                    contextlib.ExitStack() as own, watch.JobWatch(daemon):
+                    contextlib.ExitStack() as own:
                 ours = imported(bench, own, daemon)
                 stock.wait_imported()
                 ours.wait_imported()

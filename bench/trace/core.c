@@ -284,8 +284,7 @@ static void expire(void *state, uint64_t now_ns) {
   settle(core);
 }
 
-static const struct policy_engine engine = {.prefix = "",
-                                            .begin = begin,
+static const struct policy_engine engine = {.begin = begin,
                                             .end = end,
                                             .arrive = arrive,
                                             .finish = finish,

@@ -74,7 +74,6 @@ struct machine_job {
 };
 
 struct policy_engine {
-  const char *prefix;                /* of its figures */
   void *(*begin)(const void *rules); /* with no jobs; does not return without memory */
   void (*end)(void *state);
   void (*arrive)(void *state, struct machine_job *job, uint64_t now_ns);
@@ -89,9 +88,8 @@ struct policy_under_test {
   const void *rules; /* the engine's */
 };
 
-/* Lists that end with a NULL name. */
-extern const struct policy_under_test core_policies[];      /* the daemon's, hand-overs included: core.c */
-extern const struct policy_under_test reference_policies[]; /* ideal ones: reference.c */
+/* The daemon's, hand-overs included (core.c); the list ends with a NULL name. */
+extern const struct policy_under_test core_policies[];
 
 /* ---- the GPU ---- */
 
