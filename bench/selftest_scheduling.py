@@ -192,5 +192,6 @@ class WatchTest(unittest.TestCase):
         series = watch.Series([(10.0, {"gpu_ns": 0}), (11.0, {"gpu_ns": 10**9}), (12.0, {"gpu_ns": 2 * 10**9})], "gpu_ns")
         self.assertEqual([series.at(at_s) for at_s in (9, 10.5, 11, 99)], [0, 5 * 10**8, 10**9, 2 * 10**9])
 
+
 if __name__ == "__main__":
     unittest.main()
