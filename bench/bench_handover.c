@@ -1,39 +1,32 @@
 /*
  * bench_handover.c - how fast a GPU changes hands: GB/s each way for jobs of several sizes and for each way
- * of keeping their memory, beside what the bus and demand paging reach in the same run.
+ * of keeping their memory, beside what the bus reaches in the same run.
  *
  * --help tells the options. All sizes are tried for which there is memory. Unified memory of all jobs
  * together stays below 40 GiB: more than that could hang a card that others use.
  */
-#include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <time.h>
 
 #include "common/clock.h"
 #include "common/host.h"
 #include "common/parse.h"
 #include "handover/play.h"
-#include "probe/table.h"
-#include "quantile.h"
 
 #define MANAGED_MAX_BYTES (40 * GIB)
 #define CARD_SPARE_BYTES (2 * GIB) /* contexts, and whoever else uses the card */
 #define REFERENCE_BYTES (4 * GIB)  /* where sizes do not matter any more */
 
-#define SMALL_BYTES (UINT64_C(8) << 20)
-#define LOW_BYTES (UINT64_C(64) << 20) /* the small one, with what it may allocate unasked, and some more */
-#define HOUR_NS (3600 * NS_PER_S)
-#define POLL_NS (NS_PER_MS / 5)
-#define BEGIN_NS (5 * NS_PER_S) /* for the first byte to move */
-#define QUIET_NS (NS_PER_S / 4) /* no byte has moved for so long: that was it */
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
 
-enum { SIZES_MAX = 16, SWAP = 1, MANAGED = 2, ROUNDS = 3, HOLDER_SECONDS = 60 };
-/* The first evictions make the host memory that later ones use again. */
-enum { TURNS_WARM_UP = 2, DIRECTIONS_WARM_UP = 1 };
+enum { SIZES_MAX = 16, SWAP = 1, MANAGED = 2, ROUNDS = 3 };
+enum { TURNS_WARM_UP = 2 }; /* the first evictions make the host memory that later ones use again */
 
-/* ---- what the bus and paging reach without gpushare, in GB/s ---- */
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static double best(double a, double b) { return a > b ? a : b; }
+
+/* ---- what the bus reaches without gpushare, in GB/s: the best of some rounds ---- */
 
 /* Copies between the card and pinned memory, nothing else. both: each way, at once; by one process, by two.
  */
@@ -41,68 +34,67 @@ struct ceilings {
   double out, in, both_one, both_two;
 };
 
-static double best(double a, double b) { return a > b ? a : b; }
+struct copy {
+  uint64_t start_ns, end_ns;
+};
 
-/* A ceiling is the best of the rounds. */
-static bool copy_rounds(const struct table *t, struct ceilings *c) {
-  for (int round = 0; round < ROUNDS; round++) {
-    double out, in, both;
-    struct copies copies;
-    if (!one_copy(t->out, t->bytes, 0, &out) || !one_copy(t->in, 0, t->bytes, &in) ||
-        !one_copy(t->out, t->bytes / 2, t->bytes / 2, &both) || !both_copy(t, &copies))
-      return false;
-    c->out = best(c->out, out);
-    c->in = best(c->in, in);
-    c->both_one = best(c->both_one, both);
-    c->both_two = best(c->both_two, copies.both);
-  }
+static bool copy_order(const struct child *copier, uint64_t out_bytes, uint64_t in_bytes) {
+  char text[CHILD_TEXT_SIZE];
+  snprintf(text, sizeof text, "%llu %llu", (unsigned long long)out_bytes, (unsigned long long)in_bytes);
+  return child_say(copier, text);
+}
+
+static bool copy_await(const struct child *copier, struct copy *copy) {
+  char text[CHILD_TEXT_SIZE];
+  unsigned long long start_ns, end_ns;
+  if (!child_hear(copier, text) || sscanf(text, "%llu %llu", &start_ns, &end_ns) != 2)
+    return false;
+  *copy = (struct copy){.start_ns = start_ns, .end_ns = end_ns};
   return true;
 }
 
-/* Its answers are not waited for without a bound. */
-static bool holder_start(struct child *child) {
-  struct timeval bound = {.tv_sec = HOLDER_SECONDS};
-  return stage_worker(child, "holder", 0) &&
-         setsockopt(child->fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0;
+static void note_rate(double *rate, uint64_t bytes, uint64_t start_ns, uint64_t end_ns) {
+  *rate = best(*rate, (double)bytes / (double)(end_ns - start_ns));
 }
 
-static bool holders_run(const struct child holders[2], uint64_t bytes, struct ceilings *ceilings) {
-  struct table table = {.out = holders[0].fd, .in = holders[1].fd, .bytes = bytes};
-  struct order open = {.op = HOLDER_OPEN};
-  struct report reports[2];
-  return both_do(&table, open, open, reports) && slabs_make(&table, reports) && copies_prepare(&table) &&
-         copy_rounds(&table, ceilings);
+/* One process: so many bytes in each direction that is not 0. */
+static bool copy_alone(const struct child *copier, uint64_t out_bytes, uint64_t in_bytes, double *rate) {
+  struct copy copy;
+  if (!copy_order(copier, out_bytes, in_bytes) || !copy_await(copier, &copy))
+    return false;
+  note_rate(rate, most(out_bytes, in_bytes), copy.start_ns, copy.end_ns);
+  return true;
+}
+
+/* Two processes, one out, one in: the bytes of one over the time until both are done. */
+static bool copy_both(const struct child copiers[2], uint64_t bytes, double *rate) {
+  struct copy out, in;
+  if (!copy_order(&copiers[1], 0, bytes) || !copy_order(&copiers[0], bytes, 0) ||
+      !copy_await(&copiers[0], &out) || !copy_await(&copiers[1], &in))
+    return false;
+  note_rate(rate, bytes, least(out.start_ns, in.start_ns), most(out.end_ns, in.end_ns));
+  return true;
+}
+
+static bool copy_rounds(const struct child copiers[2], uint64_t bytes, struct ceilings *c) {
+  for (int i = 0; i < 2; i++)
+    if (!child_expect(&copiers[i], "ready"))
+      return false;
+  for (int round = 0; round < ROUNDS; round++)
+    if (!copy_alone(&copiers[0], bytes, 0, &c->out) || !copy_alone(&copiers[1], 0, bytes, &c->in) ||
+        !copy_alone(&copiers[0], bytes / 2, bytes / 2, &c->both_one) ||
+        !copy_both(copiers, bytes, &c->both_two))
+      return false;
+  return true;
 }
 
 static bool measure_ceilings(uint64_t bytes, struct ceilings *ceilings) {
-  struct child holders[2] = {{0}, {0}};
-  *ceilings = (struct ceilings){0};
-  bool ok = holder_start(&holders[0]) && holder_start(&holders[1]) && holders_run(holders, bytes, ceilings);
-  child_kill(&holders[0]);
-  child_kill(&holders[1]);
+  struct child copiers[2] = {{0}, {0}};
+  bool ok = stage_worker(&copiers[0], "copier", bytes) && stage_worker(&copiers[1], "copier", bytes) &&
+            copy_rounds(copiers, bytes, ceilings);
+  child_kill(&copiers[0]);
+  child_kill(&copiers[1]);
   return ok || complain("the plain copies failed");
-}
-
-/* Unified memory, moved by one call for all of it, and fetched by a kernel's page faults. */
-struct paging {
-  double prefetch_out, prefetch_in, faults_in;
-};
-
-/* The one answer of a worker; `text` is empty if there is none. */
-static bool ask_worker(const char *role, uint64_t bytes, char text[CHILD_TEXT_SIZE]) {
-  struct child worker;
-  if (!stage_worker(&worker, role, bytes))
-    return false;
-  if (child_hear(&worker, text))
-    return child_wait(&worker);
-  child_kill(&worker);
-  return complain("%s failed", role);
-}
-
-static bool measure_paging(uint64_t bytes, struct paging *paging) {
-  char text[CHILD_TEXT_SIZE];
-  return ask_worker("paging", bytes, text) &&
-         sscanf(text, "%lf %lf %lf", &paging->prefetch_out, &paging->prefetch_in, &paging->faults_in) == 3;
 }
 
 /* ---- under gpushare ---- */
@@ -142,8 +134,6 @@ static bool pair_finish(struct pair *pair) {
     ok = ok && child_expect(&pair->jobs[i], "0 wrong") && child_wait(&pair->jobs[i]);
   return ok;
 }
-
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static double last_rate(const struct status *status) {
   const struct gs_msg *msg = &status->handover;
@@ -190,121 +180,15 @@ static double turns_rate(const struct turns *turns) {
          (double)(turns->drain_ns + turns->move_ns);
 }
 
-/*
- * Directions: how fast the memory of one job leaves, and how fast it comes back, with nothing else moving:
- * the job has filled its memory and does nothing more, a small one holds the GPU and does nothing either, and
- * the capacity goes down and up. The daemon tells how much of the job is on the card.
- */
-struct directions {
-  double out, in; /* GB/s */
-};
-
-struct scene {
-  struct child daemon, job, small;
-  uint64_t high_bytes; /* capacity with which everything fits */
-};
-
-static void scene_kill(struct scene *scene) {
-  child_kill(&scene->job);
-  child_kill(&scene->small);
-  daemon_stop(&scene->daemon);
-}
-
-static const struct gs_msg *job_of(const struct status *status, pid_t pid) {
-  int place = status_find(status, pid);
-  return place < 0 ? NULL : &status->jobs[place];
-}
-
-/* What the daemon says of the job. NULL, and a line: it says nothing. */
-static const struct gs_msg *job_ask(const struct scene *scene, struct status *status) {
-  nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL); /* nothing tells when figures change */
-  if (deadline_left_ns() == 0)
-    complain_late("the memory to move");
-  else if (daemon_ask(status)) {
-    const struct gs_msg *msg = job_of(status, scene->job.pid);
-    if (!msg)
-      complain("the daemon does not know the job");
-    return msg;
-  }
-  return NULL;
-}
-
-/* Until the small one has taken the GPU over. */
-static bool await_idle(const struct scene *scene) {
-  struct status status;
-  const struct gs_msg *msg;
-  do
-    msg = job_ask(scene, &status);
-  while (msg && msg->job_status.state != GS_JOB_IDLE);
-  return msg != NULL;
-}
-
-static bool scene_start(struct scene *scene, const struct setup *setup) {
-  scene->high_bytes = setup->bytes + 4 * LOW_BYTES;
-  return daemon_start(&scene->daemon, "on", scene->high_bytes, HOUR_NS) &&
-         stage_job(&scene->job, "idle", setup->bytes, setup->memory) && child_expect(&scene->job, "filled") &&
-         stage_job(&scene->small, "idle", SMALL_BYTES, setup->memory) &&
-         child_expect(&scene->small, "filled") && await_idle(scene);
-}
-
-static bool scene_finish(struct scene *scene) {
-  return child_say(&scene->job, "stop") && child_expect(&scene->job, "0 wrong") && child_wait(&scene->job);
-}
-
-/* Sets the capacity, waits until the job's bytes have stopped moving, and tells how fast they were. */
-static bool move(const struct scene *scene, uint64_t capacity_bytes, double *rate) {
-  struct status status;
-  const struct gs_msg *msg = job_ask(scene, &status);
-  if (!msg || !daemon_set_capacity(capacity_bytes))
-    return false;
-  uint64_t first = msg->job_status.resident_bytes, last = first, start_ns = clock_now_ns();
-  uint64_t last_ns = start_ns, patience_ns = BEGIN_NS;
-  while (clock_now_ns() - last_ns < patience_ns) {
-    if (!(msg = job_ask(scene, &status)))
-      return false;
-    if (msg->job_status.resident_bytes == last)
-      continue;
-    last = msg->job_status.resident_bytes;
-    last_ns = clock_now_ns();
-    patience_ns = QUIET_NS;
-  }
-  if (last == first)
-    return complain("nothing moves when the capacity changes");
-  *rate = (double)(last > first ? last - first : first - last) / (double)(last_ns - start_ns);
-  return true;
-}
-
-static bool move_rounds(const struct scene *scene, struct directions *directions) {
-  double out[ROUNDS], in[ROUNDS];
-  for (int round = -DIRECTIONS_WARM_UP; round < ROUNDS; round++) {
-    int into = round < 0 ? 0 : round;
-    if (!move(scene, LOW_BYTES, &out[into]) || !move(scene, scene->high_bytes, &in[into]))
-      return false;
-  }
-  *directions = (struct directions){.out = median(out, ROUNDS), .in = median(in, ROUNDS)};
-  return true;
-}
-
-static bool measure_directions(const struct setup *setup, struct directions *directions) {
-  struct scene scene = {.daemon.name = "daemon"};
-  bool ok = scene_start(&scene, setup) && move_rounds(&scene, directions) && scene_finish(&scene);
-  scene_kill(&scene);
-  return ok;
-}
-
 /* ---- options ---- */
 
 static struct {
   uint64_t sizes[SIZES_MAX], size_count, quantum_ns, handovers, memory;
-  bool turns_only;
 } options = {.quantum_ns = 150 * NS_PER_MS, .handovers = 6, .memory = SWAP | MANAGED};
 
 static uint64_t reference_bytes; /* for what is measured with one size only */
 static struct ceilings ceilings;
-static struct paging paging;
-static bool has_paging, failed;
-
-static void note_failure(bool ok) { failed |= !ok; }
+static bool failed;
 
 /* ---- what there is memory and time for ---- */
 
@@ -348,9 +232,7 @@ static bool has_room(const char *what, const char *memory, uint64_t bytes) {
 
 /* ---- figures without gpushare ---- */
 
-static double raw_both(void) {
-  return ceilings.both_one > ceilings.both_two ? ceilings.both_one : ceilings.both_two;
-}
+static double raw_both(void) { return best(ceilings.both_one, ceilings.both_two); }
 
 static void run_ceilings(void) {
   if (!has_card_memory("raw", reference_bytes, 2 * reference_bytes) ||
@@ -365,22 +247,6 @@ static void run_ceilings(void) {
   report("raw_both_one_process_gb_s", ceilings.both_one, "GB/s");
   report("raw_both_two_processes_gb_s", ceilings.both_two, "GB/s");
   report("raw_both_gb_s", raw_both(), "GB/s");
-}
-
-/* All of it out, then all of it in: no more than one job is on the card at a time, nor on the bus. */
-static double paging_rate(void) { return 1 / (1 / paging.prefetch_out + 1 / paging.faults_in); }
-
-static void run_paging(void) {
-  if (!has_room("paging", "managed", reference_bytes))
-    return;
-  has_paging = measure_paging(reference_bytes, &paging);
-  note_failure(has_paging);
-  if (!has_paging)
-    return;
-  report("prefetch_out_gb_s", paging.prefetch_out, "GB/s");
-  report("prefetch_in_gb_s", paging.prefetch_in, "GB/s");
-  report("paging_in_gb_s", paging.faults_in, "GB/s");
-  report("paging_gb_s", paging_rate(), "GB/s");
 }
 
 /* ---- figures with gpushare ---- */
@@ -398,25 +264,6 @@ static void report_rate(const char *prefix, const char *suffix, double rate) {
 
 static void report_ms(const char *prefix, const char *suffix, double ns) {
   report(report_name("%s_%s", prefix, suffix), ns / 1e6, "ms");
-}
-
-static void run_directions(const char *memory) {
-  struct setup setup = setup_for(memory, reference_bytes);
-  struct directions directions;
-  if (!has_room(memory, memory, reference_bytes))
-    return;
-  if (!measure_directions(&setup, &directions)) {
-    failed = true;
-    return;
-  }
-  report_rate(memory, "out_gb_s", directions.out);
-  report_rate(memory, "in_gb_s", directions.in);
-  if (!is_managed(memory))
-    return;
-  if (ceilings.in > 0)
-    report_at_least("managed_in_over_raw", directions.in / ceilings.in, 0.85, !play.simulate);
-  if (has_paging)
-    report_at_least("managed_out_over_prefetch", directions.out / paging.prefetch_out, 0.95, !play.simulate);
 }
 
 /* Below the reference size the drain and the messages count for much, and there is no target. */
@@ -443,8 +290,6 @@ static void report_turns(const char *memory, uint64_t bytes, const struct turns 
     swap_rate = turns_rate(turns);
   else if (swap_rate > 0 && bytes >= REFERENCE_BYTES)
     report_at_least(report_name("%s_over_swap", prefix), turns_rate(turns) / swap_rate, 0.90, !play.simulate);
-  if (!is_managed(memory) && has_paging && bytes == reference_bytes)
-    report_at_least("swap_over_paging", turns_rate(turns) / paging_rate(), 6, !play.simulate);
 }
 
 static void run_turns(const char *memory, uint64_t bytes) {
@@ -460,13 +305,6 @@ static void run_turns(const char *memory, uint64_t bytes) {
 
 static void run_all(void) {
   run_ceilings();
-  if (!options.turns_only) {
-    run_paging();
-    if (options.memory & SWAP)
-      run_directions("swap");
-    if (options.memory & MANAGED)
-      run_directions("managed");
-  }
   for (uint64_t i = 0; i < options.size_count; i++) {
     swap_rate = 0;
     if (options.memory & SWAP)
@@ -481,7 +319,6 @@ static const char help[] =
     "  --sizes LIST          memory of each of two jobs, up to 16 sizes from 64M\n"
     "                        (1G,2G,4G,8G,16G,24G; simulated: 128M,256M)\n"
     "  --memory LIST         swap,managed\n"
-    "  --turns-only          hand-overs, and plain copies beside them\n"
     "  --hand-overs N        measured for each size, after two that are not (6)\n"
     "  --quantum DURATION    (150ms)\n"
     "  --seconds N           for all of it (480); what would not fit into what is left is skipped\n" PLAY_HELP
@@ -512,7 +349,6 @@ static int read_memory(const char *text, uint64_t *memory) {
 static const struct argument known[] = {
     {"sizes", .parse = read_sizes, .number = &options.size_count},
     {"memory", .parse = read_memory, .number = &options.memory},
-    {"turns-only", .flag = &options.turns_only},
     {"hand-overs", .number = &options.handovers, .least = 1, .most = 100000},
     {"quantum", .parse = parse_duration_ns, .number = &options.quantum_ns},
     {0},

@@ -1,11 +1,10 @@
 /*
  * bench_trace.c - Salus' experiment on the daemon's core, in virtual time: a hundred trainings on one GPU
- * under FIFO, SRTF, PACK and FAIR, its table 2 beside ours; and its two sweeps of 300 equal trainings.
+ * under FIFO, SRTF, PACK and FAIR, its table 2 beside ours.
  *
  * Figures are medians over the seeds; gains and ratios are taken to FIFO, seed by seed. Those without prefix
- * are of the daemon's core with all that its hand-overs cost, as far as the core has the policy; `reference_`
- * is what an ideal scheduler without any cost would reach, `paper_` the paper's own. The paper gives its
- * figures with two decimals or four digits, and so they are compared.
+ * are of the daemon's core with all that its hand-overs cost; `paper_` are the paper's own. The paper gives
+ * its figures with two decimals or four digits, and so they are compared.
  * --help tells the options.
  */
 #include <math.h>
@@ -31,11 +30,7 @@ static const struct row paper[POLICIES] = {
     [FAIR] = {301.6, 58.5, 96.6, 281.2},
 };
 
-/* All rows of one engine. */
-struct rows {
-  const struct policy_under_test *policies[POLICIES]; /* NULL: it has none of that name */
-  struct row *rows[POLICIES];                         /* by seed */
-};
+static struct row *rows[POLICIES]; /* by seed */
 
 static struct {
   uint64_t seeds, seed;
@@ -57,22 +52,23 @@ static struct row run(const struct trace *trace, const struct policy_under_test 
   return row_of(trace, &outcome);
 }
 
-static void prepare(struct rows *rows, const struct policy_under_test *policies) {
-  for (; policies->name; policies++)
-    for (int i = 0; i < POLICIES; i++)
-      if (strcmp(policies->name, names[i]) == 0)
-        rows->policies[i] = policies;
-  for (int i = 0; i < POLICIES; i++) {
-    rows->rows[i] = calloc(options.seeds, sizeof(struct row));
-    if (!rows->rows[i])
-      die("memory", -ENOMEM);
-  }
+static const struct policy_under_test *policy_of(int policy) {
+  const struct policy_under_test *tested = core_policies;
+  while (strcmp(tested->name, names[policy]) != 0)
+    tested++;
+  return tested;
 }
 
-static void run_all(struct rows *rows, const struct trace *trace, unsigned place) {
-  for (int i = 0; i < POLICIES; i++)
-    if (rows->policies[i])
-      rows->rows[i][place] = run(trace, rows->policies[i]);
+static void run_all(void) {
+  static struct trace trace;
+  for (int policy = 0; policy < POLICIES; policy++)
+    if (!(rows[policy] = calloc(options.seeds, sizeof(struct row))))
+      die("memory", -ENOMEM);
+  for (unsigned i = 0; i < options.seeds; i++) {
+    trace_generate(&trace, options.mix, options.seed + i);
+    for (int policy = 0; policy < POLICIES; policy++)
+      rows[policy][i] = run(&trace, policy_of(policy));
+  }
 }
 
 /* ---- table 2 ---- */
@@ -89,10 +85,10 @@ static const struct {
   figure_fn of;
 } figures[] = {{"makespan", makespan}, {"queuing", queuing}, {"jct", jct}, {"jct_95", jct_95}};
 
-static double median_figure(const struct row *rows, figure_fn of) {
+static double median_figure(int policy, figure_fn of) {
   double values[SEEDS_MAX];
   for (unsigned i = 0; i < options.seeds; i++)
-    values[i] = of(&rows[i]);
+    values[i] = of(&rows[policy][i]);
   return median(values, options.seeds);
 }
 
@@ -100,27 +96,21 @@ static void report_minutes(const char *prefix, const char *policy, const char *f
   report(report_name("%s%s_%s", prefix, policy, figure), value, "min");
 }
 
-static void report_table(const struct rows *engines, int engine_count) {
-  for (int policy = 0; policy < POLICIES; policy++) {
+static void report_table(void) {
+  for (int policy = 0; policy < POLICIES; policy++)
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
       report_minutes("paper_", names[policy], figures[i].name, figures[i].of(&paper[policy]));
-      for (int engine = 0; engine < engine_count; engine++) {
-        const struct policy_under_test *tested = engines[engine].policies[policy];
-        if (tested)
-          report_minutes(tested->engine->prefix, names[policy], figures[i].name,
-                         median_figure(engines[engine].rows[policy], figures[i].of));
-      }
+      report_minutes("", names[policy], figures[i].name, median_figure(policy, figures[i].of));
     }
-  }
 }
 
 /* ---- gains and ratios ---- */
 
 /* Of FIFO's figure to the policy's. */
-static double median_gain(const struct rows *rows, int policy, figure_fn of) {
+static double median_gain(int policy, figure_fn of) {
   double values[SEEDS_MAX];
   for (unsigned i = 0; i < options.seeds; i++)
-    values[i] = of(&rows->rows[FIFO][i]) / of(&rows->rows[policy][i]);
+    values[i] = of(&rows[FIFO][i]) / of(&rows[policy][i]);
   return median(values, options.seeds);
 }
 
@@ -154,37 +144,19 @@ static const struct {
     {"pack_makespan_ratio", PACK, makespan, AT_MOST, 0.947},
 };
 
-static void report_targets(const struct rows *rows) {
+static void report_targets(void) {
   bool judged = options.seeds >= SEEDS_JUDGED;
   for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
-    const struct policy_under_test *tested = rows->policies[targets[i].policy];
-    if (!tested)
-      continue;
-    double gain = median_gain(rows, targets[i].policy, targets[i].of);
+    double gain = median_gain(targets[i].policy, targets[i].of);
     double value = targets[i].goal == AT_LEAST ? gain : 1 / gain;
-    report_judged(tested->engine->prefix, targets[i].name, value, targets[i].goal, targets[i].target, judged);
+    report_judged("", targets[i].name, value, targets[i].goal, targets[i].target, judged);
   }
 }
 
-static double sweep_gain(const struct rows *rows, const char *model, const char *batch) {
-  struct trace trace;
-  trace_sweep(&trace, model, batch);
-  return run(&trace, rows->policies[FIFO]).makespan / run(&trace, rows->policies[PACK]).makespan;
-}
-
-static void report_sweeps(const struct rows *rows) {
-  const struct policy_under_test *pack = rows->policies[PACK];
-  if (!pack)
-    return;
-  const char *prefix = pack->engine->prefix;
-  report_judged(prefix, "sweep_superres_gain", sweep_gain(rows, "superres", "128"), AT_LEAST, 2.38, true);
-  report_judged(prefix, "sweep_resnet_gain", sweep_gain(rows, "resnet50", "50"), AT_LEAST, 1.07, true);
-}
-
 /* FIFO must do as the paper's: it is what the traces were calibrated by. */
-static void report_calibration(const struct rows *rows) {
+static void report_calibration(void) {
   for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-    double value = median_figure(rows->rows[FIFO], figures[i].of) / figures[i].of(&paper[FIFO]);
+    double value = median_figure(FIFO, figures[i].of) / figures[i].of(&paper[FIFO]);
     report_judged("calibration_", figures[i].name, value, NEAR, 0.1, true);
   }
 }
@@ -212,29 +184,16 @@ static const struct argument known[] = {
 };
 
 int main(int argc, char **argv) {
-  struct rows engines[2] = {0};
-  struct trace trace;
   options.mix = trace_mix_find(NULL);
   arguments_read(argc, argv, help, known);
-  prepare(&engines[0], core_policies);
-  prepare(&engines[1], reference_policies);
-  for (unsigned i = 0; i < options.seeds; i++) {
-    trace_generate(&trace, options.mix, options.seed + i);
-    run_all(&engines[0], &trace, i);
-    run_all(&engines[1], &trace, i);
-  }
+  run_all();
   report_begin();
   report("seeds", (double)options.seeds, "");
   report("first_seed", (double)options.seed, "");
   report_text("mix", options.mix->name);
-  report_calibration(&engines[0]);
-  report_table(engines, 2);
-  for (int i = 0; i < 2; i++) {
-    report_targets(&engines[i]);
-    report_sweeps(&engines[i]);
-    for (int policy = 0; policy < POLICIES; policy++)
-      free(engines[i].rows[policy]);
-  }
+  report_calibration();
+  report_table();
+  report_targets();
   report_end();
   return 0;
 }

@@ -1,32 +1,24 @@
-"""Jobs (bench/opportune.py) by class beside each other: how those of bench/pairs.py and bench/guests.py run; and their
+"""Jobs (bench/workloads.py) by class beside each other: how those of bench/pairs.py and bench/sweep.py run; and their
 modes: what these take, and what becomes of one that can't be had."""
 import collections
-import pathlib
+import random
 import time
 
 import gpubench
 import mps
-import opportune
 import sharing
 import speeds
-import watch
+import workloads
 
-PROGRAM = gpubench.HERE / "opportune.py"
+LIMIT_GIB = 20  # what one job may have
+RATE_PER_S = 40  # of requests
+BUSY = 0.4  # of the time that of llm keep it busy
 ORDER_S = 0.1  # an order is there before its time
-WINDOW_S = 0.25
 START_S = 14  # about what jobs take until they are ready
 IMPORT_S, BUILD_S, ANSWER_S = 90, 120, 60
 PATTERN_SEED, LEAD_SEED = 1, 2
 
 Side = collections.namedtuple("Side", "workload batch gib", defaults=(0, 0))
-
-
-def is_ours(mode):
-    return mode.startswith("ours")
-
-
-def word(mode):
-    return mode.replace("-", "_")
 
 
 def class_of(side):
@@ -35,46 +27,33 @@ def class_of(side):
 
 
 class Company:
-    """A job for each side, in one mode. sides: name -> Side. tq_s: they always take turns of that length."""
+    """A job for each side, in one mode. sides: name -> Side, its workload None if it is ordered later. tq_s: turns are
+    that long; always: they are taken even if all fits. limit_gib: what a job may have."""
 
-    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None):
+    def __init__(self, bench, stack, name, mode, sides, capacity=None, tq_s=None, always=True,
+                 limit_gib=LIMIT_GIB):
         self.bench, self.stack, self.name, self.mode = bench, stack, name, mode
-        self.sides, self.capacity, self.tq_s = sides, capacity, tq_s
+        self.sides, self.capacity, self.tq_s, self.always = sides, capacity, tq_s, always
+        self.limit_gib = limit_gib
         self.rates = {}  # of requests per second; side ->
-        self.mps = stack.enter_context(mps.Mps(bench.out)) if "mps" in mode and not is_ours(mode) else None
-        self.daemon = self.start_daemon() if is_ours(mode) else None
+        self.mps = stack.enter_context(mps.Mps(bench.out)) if mode == "mps" else None
+        self.daemon = self.start_daemon() if mode == "ours" else None
         self.variant = "daemon" if self.daemon else "stock"
         self.jobs = {}
-        self.limits = None
 
     def start_daemon(self):
-        """With ours, MPS is the daemon's."""
-        spatial = "mps" if "mps" in self.mode else None
-        daemon = self.stack.enter_context(self.bench.daemon("on" if self.tq_s else "auto", self.tq_s, self.capacity,
-                                                          spatial, "debug"))
-        if spatial:
-            self.stack.callback(mps.keep_logs, f"{daemon.socket}.mps/log", pathlib.Path(self.bench.out) / "mps.log")
-            mps.await_of_daemon(daemon)
-        return daemon
-
-    def check_mps(self):
-        if self.mps:
-            mps.check_programs(self.mps.clients(), len(self.sides))
-        elif "mps" in self.mode:
-            mps.check_programs(self.daemon.status()["daemon"]["mps_programs"], len(self.sides))
+        mode = "on" if self.tq_s and self.always else "auto"
+        return self.stack.enter_context(self.bench.daemon(mode, self.tq_s, self.capacity, log="debug"))
 
     def launch(self, side):
-        what, env = self.sides[side], {}
+        env = {}
         if self.daemon:
             env["GPUSHARE_CLASS"] = class_of(side)
         if self.mps:
             env |= self.mps.env()
-        if self.mode == "mps-priority" and class_of(side) == "opportunistic":
-            env["CUDA_MPS_CLIENT_PRIORITY"] = "1"
-        command = [PROGRAM, "--held", "--workload", what.workload, "--gib", f"{what.gib:g}"]
-        command += ["--batch", what.batch] if what.batch else []
+        command = [workloads.__file__, "--limit-gib", f"{self.limit_gib:g}"]
         job = self.bench.job(f"{self.name}-{self.mode}-{side}", command, self.variant, self.daemon,
-                             self.bench.args.memory, opportune.LIMIT_GIB)
+                             self.bench.args.memory, self.limit_gib)
         job.env = mps.without(job.env) | env
         self.jobs[side] = self.stack.enter_context(job)
 
@@ -89,30 +68,19 @@ class Company:
         for job in self.jobs.values():
             told = job.expect("ready", BUILD_S)
             gpubench.check_guest(self.variant, told, job, self.daemon)
-        self.check_mps()
-        for side, what in self.sides.items():
+        if self.mps:
+            mps.check_programs(self.mps.clients(), len(self.sides))
+        self.build({side: what for side, what in self.sides.items() if what.workload})
+
+    def build(self, sides):
+        """All at once. How many requests come depends on how long the language model takes."""
+        for side, what in sides.items():
+            self.jobs[side].go({"do": "build"} | what._asdict())
+        for side in sides:
+            self.answer(side, BUILD_S)
+        for side, what in sides.items():
             if what.workload == "llm":
-                self.jobs[side].go({"do": "time"})
-                self.rates[side] = opportune.BUSY / self.answer(side)["request_s"]
-        if self.daemon:
-            self.limits = self.stack.enter_context(watch.Watch(self.daemon, self.limit_shares, WINDOW_S))
-
-    def told_of(self, side, status):
-        """What the daemon tells about it; nothing, if it has none."""
-        pid = self.jobs[side].process.pid
-        return next((job for gpu in status["gpus"] for job in gpu["jobs"] if job["pid"] == pid), {})
-
-    def limit_shares(self, status):
-        """What opportunistic ones may use, each; None: no limit."""
-        return {side: self.told_of(side, status).get("limit_share")
-                for side in self.sides if class_of(side) == "opportunistic"}
-
-    def limits_of(self, side):
-        """(time, the part of the GPU that it may use), many times a second."""
-        return [(at_s, 1 if shares[side] is None else min(shares[side], 1)) for at_s, shares in self.limits.samples]
-
-    def set_rate(self, side, text):
-        self.daemon.ctl("set-rate", str(self.told_of(side, self.daemon.status())["job"]), text)
+                self.rates[side] = BUSY / self.order(side, {"do": "time"})["request_s"]
 
     def begin(self, sides, lead_s, seconds, offset_s=0):
         """They run now. side -> its piece, of which nothing is told yet."""
@@ -121,35 +89,51 @@ class Company:
         empty = {}
         for side in sides:
             order, places = {"do": "run", "start_s": start_s, "until_s": from_s + seconds}, None
-            if self.sides[side].workload in opportune.SERVERS:
-                rate_per_s = self.rates.get(side, opportune.RATE_PER_S)
+            if self.sides[side].workload in workloads.SERVERS:
+                rate_per_s = self.rates.get(side, RATE_PER_S)
                 order["requests_s"], places = requests_of(lead_s, seconds, offset_s, rate_per_s)
             self.jobs[side].go(order)
             empty[side] = speeds.Piece(None, start_s, from_s, from_s + seconds, places)
         return empty
 
-    def answer(self, side, piece=None):
-        left_s = max(piece.to_s - time.monotonic(), 0) if piece else 0
-        told = self.jobs[side].expect("ready", left_s + ANSWER_S)
+    def answer(self, side, timeout_s=ANSWER_S):
+        told = self.jobs[side].expect("ready", timeout_s)
         if "error" in told:
             raise self.jobs[side].trouble(told["error"])
-        return piece._replace(told=told) if piece else told
+        return told
+
+    def order(self, side, order):
+        self.jobs[side].go(order)
+        return self.answer(side)
+
+    def end(self, side, piece):
+        """The piece, and what is told of it."""
+        return piece._replace(told=self.answer(side, max(piece.to_s - time.monotonic(), 0) + ANSWER_S))
 
     def run(self, sides, lead_s, seconds, offset_s=0):
-        return {side: self.answer(side, piece)
+        return {side: self.end(side, piece)
                 for side, piece in self.begin(sides, lead_s, seconds, offset_s).items()}
 
     def check(self, side):
         """Its memory still holds what it should."""
-        self.jobs[side].go({"do": "check"})
-        if not self.answer(side)["memory_right"]:
+        if not self.order(side, {"do": "check"})["memory_right"]:
             self.bench.wrong.append(f"{self.jobs[side].name}: memory does not hold what was written to it")
 
 
-def requests_of(lead_s, seconds, offset_s, rate_per_s=opportune.RATE_PER_S):
+def arrivals(seed, rate_per_s, seconds):
+    """When requests come, in seconds: at random, independent of each other."""
+    chance, times_s = random.Random(seed), []
+    at_s = chance.expovariate(rate_per_s)
+    while at_s < seconds:
+        times_s.append(round(at_s, 4))
+        at_s += chance.expovariate(rate_per_s)
+    return times_s
+
+
+def requests_of(lead_s, seconds, offset_s, rate_per_s=RATE_PER_S):
     """Some requests for the lead, then a part of the pattern that all runs share; which ones of it they are."""
-    lead = opportune.arrivals(LEAD_SEED, rate_per_s, lead_s)
-    pattern = opportune.arrivals(PATTERN_SEED, rate_per_s, offset_s + seconds)
+    lead = arrivals(LEAD_SEED, rate_per_s, lead_s)
+    pattern = arrivals(PATTERN_SEED, rate_per_s, offset_s + seconds)
     part = [(index, at_s) for index, at_s in enumerate(pattern) if at_s >= offset_s]
     return ([*lead, *(lead_s + at_s - offset_s for _, at_s in part)], [None] * len(lead) + [index for index, _ in part])
 
@@ -162,13 +146,10 @@ def tell_plan(bench, plans):
     gpubench.note(f"in all about {total_s:.0f} s, of {bench.budget.left():.0f}")
 
 
-def leave_out_mps(bench, modes, error):
-    """It does not start here: nor will it the next time. Those of the modes that are left."""
-    for mode in modes:
-        if "mps" in mode:
-            bench.figures.add(f"{bench.name}_{word(mode)}_verdict", "skipped")
+def leave_out_mps(bench, error):
+    """It does not start here: nor will it the next time."""
+    bench.figures.add(f"{bench.name}_mps_verdict", "skipped")
     gpubench.note(f"without MPS: {error}")
-    return [mode for mode in modes if "mps" not in mode]
 
 
 def measure_all(bench, plans, measure):
@@ -185,4 +166,5 @@ def measure_all(bench, plans, measure):
             try:
                 measure(name, mode)
             except mps.NotThere as error:
-                modes = leave_out_mps(bench, modes, error)
+                leave_out_mps(bench, error)
+                modes.remove("mps")

@@ -6,7 +6,7 @@ iteration: were one job to hold the one GPU and the other job the other, nobody 
 weights that the same training has by itself, after 300 hand-overs in all. That none of them hangs is told by a limit:
 PATIENCE times what the two take one after the other.
 
-Needs two GPUs. Figures, a chart ddp.png of who ran when on each GPU, and timeline.json in --out.
+Needs two GPUs.
 """
 import contextlib
 import socket
@@ -14,7 +14,6 @@ import subprocess
 
 import gpubench
 import sharing
-import timeline
 import watch
 
 PROGRAM = gpubench.HERE / "ddp_train.py"
@@ -91,13 +90,8 @@ def run_both(bench, daemon, looks, alone):
     length = ["--iterations", alone.ranks[0]["iterations"]]
     with contextlib.ExitStack() as stack:
         groups = [Group(bench, stack, name, length, daemon) for name in ("a", "b")]
-        try:
-            for group in groups:
-                group.wait(2 * START_S + PATIENCE * 2 * alone.wall_s())
-        finally:
-            pids = {rank["pid"]: group.name for group in groups for rank in group.ranks}
-            unknown = {pid: str(pid) for _, pid in looks.everybody()}
-            timeline.write(bench.out, "ddp", [watch.panel("two jobs of two gpus", looks, unknown | pids)])
+        for group in groups:
+            group.wait(2 * START_S + PATIENCE * 2 * alone.wall_s())
     for group in groups:
         for rank in group.ranks:
             looks.of_process(rank["pid"])  # the daemon has known it

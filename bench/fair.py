@@ -1,23 +1,16 @@
 #!/usr/bin/env python3
 """Three equal trainings under `gpusharectl set-policy fair`, which come one after the other (--stagger).
 
-  tight    7 GiB each in 16 GiB: they do not fit together
-  fitting  7 GiB each on the whole card
-  weights  those, all at once and without turns, with weights of 400, 200 and 100: what each has of the iterations is to
-           be 4/7, 2/7 and 1/7 (not among the default ones)
+  tight    7 GiB each in 16 GiB: they do not fit together, and take turns (mode on)
+  weights  on the whole card, all at once and without turns, with weights of 400, 200 and 100: what each has of the
+           iterations is to be 4/7, 2/7 and 1/7
 
-The first two take turns (mode on). While all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
+In tight, while all are there, every window of 10 s is to give them equal GPU time (Jain's index, from
 the daemon's gpu_ns), and all together do as many iterations as one stock training alone. Jain's index of iterations is
 told beside it, and what all do over one alone under libunified: that is what sharing costs, without the library.
 
 A window holds 10 s / TQ turns, which three jobs can't share better than to one turn: with TQ 1 s some window has turns
 of 4, 3 and 3 s, whose index is 0.980. So TQ is 0.5 s by default, where the worst such window has 0.995.
-
-Besides: what the first three iterations of a turn take over the median of the later ones, what a turn has at its edges
-(over 1: that part of an iteration is lost in each), later ones while somebody's memory moves over those while nothing
-moves, and their median over what one alone takes under libunified.
-
-Figures, a chart fair.png of who ran when, and timeline.json in --out.
 """
 import contextlib
 import statistics
@@ -26,22 +19,20 @@ import time
 import gpubench
 import sharing
 import speeds
-import timeline
 import trainings
-import turns
 import watch
 
 JAIN_TARGET, AGGREGATE_TARGET = 0.99, 0.97
 WEIGHTS, SHARE_ERROR_TARGET, WEIGHTS_TARGET = (400, 200, 100), 0.05, 0.94
 LEAD_S, WEIGHTS_LEAST_S = 1, 5  # until all weights are in force; of all at once
 STEP_S = 1  # between the beginnings of windows
-VARIANTS = ("tight", "fitting", "weights")
+VARIANTS = ("tight", "weights")
 JOBS, CAPACITY = 3, "16GiB"  # of tight
 
 
 def parse_arguments():
     parser = trainings.shared_parser(__doc__)
-    sharing.option(parser, "--only", "tight,fitting")
+    sharing.option(parser, "--only", ",".join(VARIANTS))
     sharing.option(parser, "--tq", 0.5, "quantum in seconds")
     sharing.option(parser, "--stagger", 15.0, "in seconds")
     sharing.option(parser, "--together", 40.0, "in seconds, after the last has come")
@@ -98,7 +89,7 @@ def share_errors(amounts):
     return [abs(amount / sum(amounts) / (weight / sum(WEIGHTS)) - 1) for amount, weight in zip(amounts, WEIGHTS)]
 
 
-def run_weights(bench, panels):
+def run_weights(bench):
     """All at once; iterations per second of all together."""
     args, figures = bench.args, bench.figures
     gpubench.note(f"weights, {bench.budget.left():.0f} s left")
@@ -107,16 +98,14 @@ def run_weights(bench, panels):
         for index in range(len(WEIGHTS)):
             jobs.add(f"training {index + 1}", seed=index + 1)
         jobs.wait_imported()
-        with watch.JobWatch(daemon) as looks:
-            to_s = time.monotonic() + args.weights_seconds
-            for name in jobs.jobs:
-                jobs.go(name, {"until_s": to_s})
-            set_s = set_weights(bench, daemon, jobs)
-            for name in jobs.jobs:
-                jobs.wait_done(name, args.weights_seconds + 30)
+        to_s = time.monotonic() + args.weights_seconds
+        for name in jobs.jobs:
+            jobs.go(name, {"until_s": to_s})
+        set_s = set_weights(bench, daemon, jobs)
+        for name in jobs.jobs:
+            jobs.wait_done(name, args.weights_seconds + 30)
         figures.add("fair_weights_handovers", gpubench.counter(daemon.status(), "handovers"))
         jobs.conclude()
-        panels.append(jobs.panel("weights", looks))
     results = list(jobs.results.values())
     from_s = max([set_s] + [result["start_s"] for result in results]) + LEAD_S
     if to_s - from_s < min(WEIGHTS_LEAST_S, args.weights_seconds / 4):
@@ -129,7 +118,7 @@ def run_weights(bench, panels):
     return sum(paces)
 
 
-def run_jobs(bench, daemon, title):
+def run_jobs(bench, daemon):
     """What they did, when all were there, and what the daemon's status told meanwhile."""
     with contextlib.ExitStack() as stack:
         jobs = trainings.Trainings(bench, stack, daemon)
@@ -141,7 +130,7 @@ def run_jobs(bench, daemon, title):
             from_s, to_s = run_staggered(bench, jobs)
         told.after = daemon.status()
         jobs.conclude()
-        return jobs, looks, told, from_s, to_s, jobs.panel(title, looks)
+        return jobs, looks, told, from_s, to_s
 
 
 def judge_shares(bench, name, jobs, looks, from_s, to_s):
@@ -164,34 +153,16 @@ def name_of(variant):
     return "fair" if variant == "tight" else f"fair_{variant}"
 
 
-def see_turns(bench, variant, jobs, looks, from_s, to_s, told):
-    moving = turns.Moving(looks.samples)
-    told[variant] = {name: turns.Training(looks.of_process(job.process.pid), jobs.results[name]["ends_s"], moving,
-                                          from_s, to_s) for name, job in jobs.jobs.items()}
-    turns.add_ratios(bench.figures, name_of(variant), told[variant].values())
-
-
-def run_variant(bench, variant, panels, told_turns):
+def run_variant(bench, variant):
     args, name = bench.args, name_of(variant)
     if variant == "weights":
-        return run_weights(bench, panels)
+        return run_weights(bench)
     gpubench.note(f"{variant}: policy {trainings.POLICY}, TQ {args.tq:g} s, {bench.budget.left():.0f} s left")
-    with bench.daemon("on", args.tq, CAPACITY if variant == "tight" else None) as daemon:
+    with bench.daemon("on", args.tq, CAPACITY) as daemon:
         daemon.ctl("set-policy", trainings.POLICY)
-        jobs, looks, told, from_s, to_s, panel = run_jobs(bench, daemon, f"{variant}, {trainings.POLICY}")
-    panels.append(panel)
+        jobs, looks, told, from_s, to_s = run_jobs(bench, daemon)
     sharing.add_moves(bench.figures, name, told)
-    see_turns(bench, variant, jobs, looks, from_s, to_s, told_turns)
     return judge_shares(bench, name, jobs, looks, from_s, to_s)
-
-
-def compare_iterations(bench, told_turns, alone):
-    """Those within turns, with one alone."""
-    for variant, ran in told_turns.items():
-        medians_s = [training.median_s for training in ran.values() if training.median_s]
-        if medians_s and alone.results["ours_alone"]:
-            bench.figures.add(name_of(variant) + "_iteration_over_ours_alone",
-                              round(statistics.mean(medians_s) * alone.rate("ours_alone"), 4))
 
 
 def judge_rates(bench, rates, alone):
@@ -205,17 +176,15 @@ def judge_rates(bench, rates, alone):
 
 
 def run(bench):
-    alone, rates, panels, told_turns = trainings.Alone(bench), {}, [], {}
+    alone, rates = trainings.Alone(bench), {}
     alone.measure("before")
     for variant in bench.args.only:
         with sharing.noted(bench, variant):
-            rates[variant] = run_variant(bench, variant, panels, told_turns)
+            rates[variant] = run_variant(bench, variant)
             bench.figures.add(name_of(variant) + "_aggregate", rates[variant], "it/s")
     with sharing.noted(bench, "alone, after"):
         alone.measure("after")
     judge_rates(bench, rates, alone)
-    compare_iterations(bench, told_turns, alone)
-    timeline.write(bench.out, "fair", panels)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Nothing here needs a GPU or a package outside the standard library, so bench/selftest.py can test it anywhere.
 
 A *job* is a child that speaks in stages: it prints "@NAME" when it has reached a stage (with JSON after it, if it
-has something to tell) and, when it was started with --held, goes on only when it reads a line. So the parent decides
+has something to tell) and goes on only when it reads a line. So the parent decides
 when which job uses the GPU, and nobody guesses with sleeps.
 """
 import atexit
@@ -30,15 +30,10 @@ class BenchError(Exception):
 
 
 class Stages:
-    """The child's side of a job. Silent when nobody holds it (a person runs the program)."""
-
-    def __init__(self, held):
-        self.held = held
+    """The child's side of a job."""
 
     def reach(self, name, data=None):
         """Goes on when told to; returns what came with it, or None."""
-        if not self.held:
-            return None
         print("@" + name + ("" if data is None else " " + json.dumps(data)), flush=True)
         word, _, order = sys.stdin.readline().partition(" ")
         if not word:

@@ -79,3 +79,38 @@ class Recommender(nn.Module):
     def forward(self, places):
         found = [table(places[index]) for index, table in enumerate(self.tables)]
         return self.top(torch.cat(found, 1)).squeeze(1)
+
+
+class PointNet(nn.Module):
+    """A classifier of clouds of points; the cloud is turned by a small network first."""
+
+    def __init__(self, classes=1000):
+        super().__init__()
+        self.turn = nn.Sequential(self.features(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 9))
+        self.classify = nn.Sequential(self.features(), nn.Linear(1024, 512), nn.BatchNorm1d(512), nn.ReLU(),
+                                      nn.Linear(512, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, classes))
+
+    @staticmethod
+    def features():
+        layers = [layer for width, wider in ((3, 64), (64, 128), (128, 1024))
+                  for layer in (nn.Conv1d(width, wider, 1), nn.BatchNorm1d(wider), nn.ReLU())]
+        return nn.Sequential(*layers, nn.AdaptiveMaxPool1d(1), nn.Flatten())
+
+    def forward(self, points):
+        return self.classify(self.turn(points).view(-1, 3, 3) @ points)
+
+
+def generator(width=64):
+    """DCGAN's: images of 64 by 64 from 100 numbers."""
+    layers = [nn.ConvTranspose2d(100, 8 * width, 4, 1, 0), nn.BatchNorm2d(8 * width), nn.ReLU()]
+    for times in (8, 4, 2):
+        layers += [nn.ConvTranspose2d(times * width, times // 2 * width, 4, 2, 1), nn.BatchNorm2d(times // 2 * width),
+                   nn.ReLU()]
+    return nn.Sequential(*layers, nn.ConvTranspose2d(width, 3, 4, 2, 1), nn.Tanh())
+
+
+def discriminator(width=64):
+    layers = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2)]
+    for times in (1, 2, 4):
+        layers += [nn.Conv2d(times * width, 2 * times * width, 4, 2, 1), nn.BatchNorm2d(2 * times * width), nn.LeakyReLU(0.2)]
+    return nn.Sequential(*layers, nn.Conv2d(8 * width, 1, 4, 1, 0))

@@ -9,16 +9,13 @@
 The best of ours is to do at least as much as one stock training alone, if it does not only take turns; with turns of
 1, 0.05 and 0.02 s 0.99, 0.95 and 0.90 of that. That one runs before and after the pairs, and
 so does one training alone under libunified: what the library itself costs is told apart from what sharing costs.
-Figures, a chart pair.png of who ran when, and timeline.json in --out.
 """
 import contextlib
 
 import gpubench
 import mps
 import sharing
-import timeline
 import trainings
-import watch
 
 TARGET = 1.0
 TURN_TARGETS = {1: 0.99, 0.05: 0.95, 0.02: 0.90}  # by the quantum in seconds
@@ -39,7 +36,7 @@ def parse_arguments():
 
 
 def run_jobs(bench, mode, daemon):
-    """Both at once; iterations per second of the two while both ran, and themselves."""
+    """Both at once; iterations per second of the two while both ran."""
     with contextlib.ExitStack() as stack:
         jobs = trainings.Trainings(bench, stack, daemon)
         for index in (1, 2):
@@ -53,22 +50,20 @@ def run_jobs(bench, mode, daemon):
             mps.check_programs(daemon.status()["daemon"]["mps_programs"], len(jobs.jobs))
         jobs.conclude()
         results = jobs.results.values()
-        return jobs, trainings.aggregate(results, max(result["start_s"] for result in results),
-                                         min(result["end_s"] for result in results))
+        return trainings.aggregate(results, max(result["start_s"] for result in results),
+                                   min(result["end_s"] for result in results))
 
 
-def run_mode(bench, mode, panels):
+def run_mode(bench, mode):
     if mode == "stock":
-        return run_jobs(bench, mode, None)[1]
+        return run_jobs(bench, mode, None)
     tq_s, spatial = None if mode in NAMED else float(mode), mode if mode == "mps" else None
     with bench.daemon("on" if tq_s else "auto", tq_s, None, spatial) as daemon:
         if spatial:
             mps.await_of_daemon(daemon)
         daemon.ctl("set-policy", trainings.POLICY)
-        with watch.JobWatch(daemon) as looks:
-            jobs, rate = run_jobs(bench, mode, daemon)
+        rate = run_jobs(bench, mode, daemon)
         bench.figures.add(f"pair_{name_of(mode)}_handovers", gpubench.counter(daemon.status(), "handovers"))
-    panels.append(jobs.panel(mode if mode in NAMED else f"tq {mode} s", looks))
     return rate
 
 
@@ -93,13 +88,13 @@ def report(bench, rates, alone):
 
 
 def run(bench):
-    alone, rates, panels = trainings.Alone(bench), {}, []
+    alone, rates = trainings.Alone(bench), {}
     alone.measure("before")
     for mode in bench.args.only:
         gpubench.note(f"{mode}, {bench.budget.left():.0f} s left")
         with sharing.noted(bench, mode):
             try:
-                rates[mode] = run_mode(bench, mode, panels)
+                rates[mode] = run_mode(bench, mode)
             except mps.NotThere as error:
                 bench.figures.add("pair_mps_verdict", "skipped")
                 gpubench.note(f"without MPS: {error}")
@@ -108,7 +103,6 @@ def run(bench):
     with sharing.noted(bench, "alone, after"):
         alone.measure("after")
     report(bench, rates, alone)
-    timeline.write(bench.out, "pair", panels)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""Production and opportunistic jobs (bench/opportune.py) in pairs: what each has of its speed alone, beside the other.
+"""Production and opportunistic jobs (bench/workloads.py) in pairs: what each has of its speed alone, beside the other.
 
-  stock          plain time slicing
-  mps            NVIDIA's MPS
-  mps-priority   MPS, the opportunistic job at the lower client priority
-  ours           libunified and its daemon, by class
-  ours-mps       that, and the daemon's MPS (spatial = mps)
+  stock   plain time slicing
+  mps     NVIDIA's MPS
+  ours    libunified and its daemon, by class
 
 The processes of a pair start once per mode, and *alone* is one of them while the other one waits: so what libunified
 costs a job that is alone is not in the ratios, but in NAME_alone_over_stock.
@@ -18,15 +16,11 @@ opportunistic job is measured alone once, before the rounds.
 With ours the controller keeps its level while the opportunistic job has nothing to do: so only the first round lets it
 settle.
 
-With ours a sweep then looks for the best constant limit: the highest that leaves production 0.98 of its speed (of a
-server: by the mean time of an answer, what its host does taken as alone, as its throughput says little), and what the
-opportunistic job gets under it.
-
 How soon the opportunistic job stops and goes on is told by bench_react. In the tables its share is over its speed alone
 without us (opportunistic_over_stock_alone), which takes the mode stock as well.
 
-In the pair `tight` the two need more memory than the capacity, which only the modes with ours have: turns are taken
-there, limits have no effect, and nothing is swept. The other modes have the whole card, as if it were larger.
+In the pair `tight` the two need more memory than the capacity, which only ours has: turns are taken
+there, and limits have no effect. The other modes have the whole card, as if it were larger.
 In `server_turns` the two fit, but the daemon's mode is on. `llm_resnet50`: a language model of 14 GiB, whose requests
 of four tokens keep it busy for 40 % of the time.
 """
@@ -36,7 +30,7 @@ import contextlib
 import gpubench
 import sharing
 import speeds
-from company import ANSWER_S, ORDER_S, START_S, Company, Side, is_ours, measure_all, word
+from company import ANSWER_S, ORDER_S, START_S, Company, Side, measure_all
 
 SIDES = ("production", "opportunistic")
 # tq_s: turns are always taken, and so long. least: of the opportunistic one's speed alone.
@@ -53,10 +47,8 @@ PAIRS = {
     "server_turns": Pair(Side("server"), Side("resnet50", 64), tq_s=1),
     "llm_resnet50": Pair(Side("llm"), Side("resnet50", 64)),
 }
-MODES = ("stock", "mps", "mps-priority", "ours", "ours-mps")
-KEPT, P99_MOST, OVER_BEST, ADDED_MOST_MS = 0.98, 1.05, 0.9, 5
-LIMITS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 20, 23, 26, 30, 34, 38, 43, 48, 54, 60, 66, 72, 78, 84, 90, 95,
-          100)  # in percent; five steps find one
+MODES = ("stock", "mps", "ours")
+KEPT, P99_MOST, ADDED_MOST_MS = 0.98, 1.05, 5
 
 
 def parse_arguments():
@@ -70,14 +62,10 @@ def parse_arguments():
     sharing.option(parser, "--lead", 0.5, "before each measurement")
     sharing.option(parser, "--idle", 2.5, "with ours, until production that has nothing to do is taken for idle")
     sharing.option(parser, "--settle", 8.0, "with ours, for the controller, before the first piece of both")
-    sharing.option(parser, "--sweep", 5, "so many limits; 0: none")
-    sharing.option(parser, "--sweep-seconds", 3.0, "each, with its lead")
     args = parser.parse_args()
     args.pairs, args.modes = sharing.words_of(parser, args.pairs, PAIRS), sharing.words_of(parser, args.modes, MODES)
     if args.rounds < 1:
         parser.error("--rounds: at least 1")
-    if args.sweep and args.sweep_seconds <= args.lead:
-        parser.error("--sweep-seconds: more than --lead")
     if args.quick:
         args.measure_seconds, args.alone_seconds = min(args.measure_seconds, 4), min(args.alone_seconds, 4)
         args.settle = min(args.settle, 5)
@@ -86,22 +74,16 @@ def parse_arguments():
 
 def is_limited(name, mode):
     """No turns are taken, so the controller decides."""
-    return is_ours(mode) and not PAIRS[name].capacity and not PAIRS[name].tq_s
-
-
-def is_swept(args, name, mode):
-    return is_limited(name, mode) and args.sweep > 0
+    return mode == "ours" and not PAIRS[name].capacity and not PAIRS[name].tq_s
 
 
 def plan_s(args, name, mode):
     """About how long a mode of a pair takes."""
     pieces = 1 + 2 * args.rounds
     seconds = START_S + 1.5 * args.alone_seconds + args.measure_seconds + pieces * (args.lead + ORDER_S)
-    if is_ours(mode):
+    if mode == "ours":
         waits = 1 if is_limited(name, mode) else 1 + args.rounds  # until production is idle
         seconds += waits * args.idle + args.settle
-    if is_swept(args, name, mode):
-        seconds += args.sweep * (args.sweep_seconds + ORDER_S)
     return seconds
 
 
@@ -111,7 +93,6 @@ class Seen:
     def __init__(self):
         self.alone_pieces = {side: [] for side in SIDES}
         self.rounds = []  # (production's piece alone, {side: piece} of both)
-        self.sweep = []  # (limit in percent, {side: speed})
 
     def alone(self, side):
         return speeds.of(self.alone_pieces[side])
@@ -129,36 +110,13 @@ class Seen:
         self.alone_pieces["production"].append(alone)
         self.rounds.append((alone, run))
 
-    def over(self, speed, side):
-        return speed[side].speed_over(self.alone(side)) or 0
-
-
-def sweep(bench, duo, seen):
-    """The highest limit under which production keeps its speed, by halving."""
-    args, low, high = bench.args, -1, len(LIMITS)
-    for _ in range(args.sweep):
-        middle = (low + high) // 2
-        if middle == low:
-            break
-        duo.set_rate("opportunistic", f"{LIMITS[middle]}%")
-        empty = duo.begin(SIDES, args.lead, args.sweep_seconds - args.lead)
-        run = {"production": duo.answer("production", empty["production"])}
-        duo.set_rate("opportunistic", "auto")  # the opportunistic job finishes what it has begun
-        run["opportunistic"] = duo.answer("opportunistic", empty["opportunistic"])
-        speed = {side: speeds.of([piece]) for side, piece in run.items()}
-        seen.sweep.append((LIMITS[middle], speed))
-        over = {side: seen.over(speed, side) for side in SIDES}
-        gpubench.note(f"limit {LIMITS[middle]} %: production {over['production']:.3f}, "
-                      f"opportunistic {over['opportunistic']:.3f}")
-        low, high = (middle, high) if over["production"] >= KEPT else (low, middle)
-
 
 def run_round(args, duo, index):
     """Production alone, then both, by the same part of the pattern: the piece, and {side: piece}."""
     alone_s, both_s = args.alone_seconds / args.rounds, args.measure_seconds / args.rounds
     offset_s = index * max(alone_s, both_s)
     alone = duo.run(("production",), args.lead, alone_s, offset_s)["production"]
-    settles = is_ours(duo.mode) and index == 0
+    settles = duo.mode == "ours" and index == 0
     return alone, duo.run(SIDES, args.settle if settles else args.lead, both_s, offset_s)
 
 
@@ -166,13 +124,10 @@ def measure(bench, duo, seen):
     """Everything in its order; what is known lies in seen, whatever becomes of the rest."""
     args = bench.args
     duo.start()
-    lead_s = args.lead + (args.idle if is_ours(duo.mode) else 0)
+    lead_s = args.lead + (args.idle if duo.mode == "ours" else 0)
     seen.alone_pieces["opportunistic"] += duo.run(("opportunistic",), lead_s, args.alone_seconds / 2).values()
     for index in range(args.rounds):
         seen.add_round(*run_round(args, duo, index))
-    if is_swept(args, duo.name, duo.mode):
-        with sharing.noted(bench, f"{duo.name}, {duo.mode}, sweep"):
-            sweep(bench, duo, seen)
     for side in SIDES:
         duo.check(side)
     for side in SIDES:
@@ -180,7 +135,7 @@ def measure(bench, duo, seen):
 
 
 def report_side(figures, prefix, side, mode, seen):
-    alone, together, name = seen.alone(side), seen.together[side], f"{prefix}_{word(mode)}_{side}"
+    alone, together, name = seen.alone(side), seen.together[side], f"{prefix}_{mode}_{side}"
     figures.add(name + "_alone", alone.mean_pace(), alone.UNIT)
     stock = figures.value(f"{prefix}_stock_{side}_alone")
     if stock and mode != "stock":
@@ -189,8 +144,6 @@ def report_side(figures, prefix, side, mode, seen):
     figures.add(name + "_over_alone", together.throughput_over(alone) or 0)
     if isinstance(together, speeds.Served):
         figures.add(name + "_answers_over_alone", together.answers_over(alone) or 0)
-        figures.add(name + "_speed_over_alone", together.speed_over(alone) or 0)
-        figures.add(name + "_p99_steadied_over_alone", together.p99_steadied_over(alone) or 0)
     p99_over = together.p99_over(alone)
     if p99_over is not None:
         figures.add(name + "_p99_over_alone", p99_over)
@@ -209,22 +162,7 @@ def report_spread(figures, name, seen):
         add("answers_over_alone", lambda together, alone: together.answers_over(alone))
 
 
-def report_best(figures, name, seen, judged):
-    """The auto limit beside the best constant one."""
-    kept = [(seen.over(speed, "opportunistic"), limit) for limit, speed in seen.sweep
-            if seen.over(speed, "production") >= KEPT]
-    if not kept:
-        figures.add(name + "_best_limit", "none")  # not even the smallest one that was tried
-        return
-    best, limit = max(kept)
-    figures.add(name + "_best_limit", limit, "%")
-    figures.add(name + "_best_over_alone", best)
-    if best > 0:
-        figures.add(name + "_opportunistic_over_best", speeds.ratio(seen.over(seen.together, "opportunistic"), best))
-        figures.judge(name + "_opportunistic_over_best", at_least=OVER_BEST, judged=judged)
-
-
-def report_ours(bench, pair, name, seen):
+def report_ours(bench, pair, name):
     figures, judged = bench.figures, not bench.args.quick
     figures.judge(name + "_production_over_alone", at_least=KEPT, judged=judged)
     if pair.tq_s and figures.value(name + "_production_p99_added_ms") is not None:
@@ -235,8 +173,6 @@ def report_ours(bench, pair, name, seen):
         over = "_opportunistic_over_stock_alone"
         over = over if figures.value(name + over) is not None else "_opportunistic_over_alone"
         figures.judge(name + over, at_least=pair.least, judged=judged)
-    if seen.sweep:
-        report_best(figures, name, seen, judged)
 
 
 def report(bench, duo, seen):
@@ -244,9 +180,9 @@ def report(bench, duo, seen):
     prefix = f"pairs_{duo.name}"
     for side in SIDES:
         report_side(bench.figures, prefix, side, duo.mode, seen)
-    report_spread(bench.figures, f"{prefix}_{word(duo.mode)}_production", seen)
-    if is_ours(duo.mode):
-        report_ours(bench, PAIRS[duo.name], f"{prefix}_{word(duo.mode)}", seen)
+    report_spread(bench.figures, f"{prefix}_{duo.mode}_production", seen)
+    if duo.mode == "ours":
+        report_ours(bench, PAIRS[duo.name], f"{prefix}_{duo.mode}")
 
 
 def run_mode(bench, name, mode):

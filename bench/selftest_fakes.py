@@ -41,9 +41,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 signal.pause()
 '''
 
-# All jobs get the same GPU time under fair, but the first FAKE_FIRST times as much, or turns of FAKE_TURNS seconds; once
-# a capacity is set every second one is away. FAKE_ROUNDS: a hand-over each half second, of which every second moves 8 GiB
-# each way.
+# All jobs get the same GPU time under fair, but the first FAKE_FIRST times as much; once a capacity is set every second one is away.
 CTL = '''
 import json, os, pathlib, sys, time
 words, env = sys.argv[1:], os.environ.get
@@ -54,13 +52,6 @@ known = [line.split() for line in read("pids").splitlines()]
 def note(what, text):
     with open(beside(what), "a") as told:
         told.write(text + "\\n")
-if "set-rate" in words:
-    job, rate = words[-2:]
-    if env("FAKE_RATE") == "unknown" or known[int(job) - 1][1:] == ["production"]:
-        sys.exit("set-rate: not known")
-    beside("rate").write_text(rate)
-    with open(pathlib.Path(__file__).parents[2] / "rates", "a") as rates:
-        rates.write(rate + "\\n")
 if "set-weight" in words:
     note("weights", f"{words[-2]} {env('FAKE_WEIGHT', words[-1])}")
 for setting in ("policy", "capacity"):
@@ -72,26 +63,17 @@ first = 3 if read("policy") != "fair" else float(env("FAKE_FIRST", "1"))
 since_s, jobs = time.time() - socket.stat().st_mtime, []
 for place, (pid, *side) in enumerate(known):
     (beside("seen." + pid) if beside("once." + pid).exists() else beside("once." + pid)).touch()
-    ran_s, turns = since_s / 3 * (first if place == 0 else 1), 0
-    if "FAKE_TURNS" in os.environ:
-        turn_s = float(env("FAKE_TURNS"))
-        rounds, rest_s = divmod(since_s - place * turn_s, 3 * turn_s)
-        ran_s, turns = max(rounds * turn_s + min(rest_s, turn_s), 0), int(rounds) + 1
+    ran_s = since_s / 3 * (first if place == 0 else 1)
     jobs.append({"pid": int(pid), "job": place + 1, "gpu_ns": int(ran_s * 1e9), "held_ns": int(ran_s * 1.25e9),
-                 "waited_ns": int((since_s - ran_s * 1.25) * 1e9), "turns": turns, "moved_bytes": 0,
+                 "waited_ns": int((since_s - ran_s * 1.25) * 1e9), "turns": 0, "moved_bytes": 0,
                  "drain_max_ns": (20 + place) * 10**6, "used_bytes": 1 << 30,
                  "resident_bytes": 0 if read("capacity") and place % 2 else 1 << 30,
                  "limit_share": 0.3 if side == ["opportunistic"] else None})
 handovers = int(env("FAKE_HANDOVERS", "120"))
 told = {"drain_ns": handovers * 9 * 10**6, "hidden_bytes": 0}
-moved = 9
-if "FAKE_ROUNDS" in os.environ:
-    handovers = int(since_s / 0.5)
-    moved = handovers // 2 * 2 * (8 << 30)
-    told = {"drain_ns": 0, "hidden_bytes": moved // 2, "evicted_bytes": moved // 4, "restored_bytes": moved // 4}
 fake = env("FAKE_MPS", "")
 served = {"mps": "down" if fake == "broken" else "runs", "mps_programs": 0 if fake == "lonely" else len(known)}
-print(json.dumps({"daemon": served, "gpus": [{"index": 0, "handovers": handovers, "moved_bytes": moved, "handover": told,
+print(json.dumps({"daemon": served, "gpus": [{"index": 0, "handovers": handovers, "moved_bytes": 9, "handover": told,
                                               "jobs": jobs}]}))
 '''
 
@@ -117,6 +99,15 @@ with open(pathlib.Path(__file__).parents[1] / "mps", "a") as orders:
 '''
 
 
+# Each job takes 1 GiB.
+NVIDIA_SMI = '''
+import os, pathlib
+root = pathlib.Path(__file__).parents[1]
+alive = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(root / "python") in path.read_bytes().decode()]
+print(1024 * len(alive))
+'''
+
+
 def more_than(least):
     return lambda value: value > least
 
@@ -133,7 +124,7 @@ def empty_library():
 def make_fakes(root):
     job = (gpubench.HERE / "selftest_job.py").read_text()
     for name, text in (("python", job), ("build/daemon/gpushare-daemon", DAEMON), ("build/daemon/gpusharectl", CTL),
-                       ("bin/nvidia-cuda-mps-control", MPS)):
+                       ("bin/nvidia-cuda-mps-control", MPS), ("bin/nvidia-smi", NVIDIA_SMI)):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!{sys.executable} -S\n{text}")  # without its packages: it starts in less than half the time

@@ -18,7 +18,7 @@ FAKE = env("FAKE" if OURS else "FAKE_STOCK", "same")
 SOCKET = pathlib.Path(env("GPUSHARE_SOCKET", "/nonexistent"))
 ROOT = pathlib.Path(sys.argv[0]).parent
 TOLD = {"preloaded": gpubench.is_preloaded()}
-reach = gpubench.Stages(True).reach
+reach = gpubench.Stages().reach
 
 
 def option(name, default=""):
@@ -60,21 +60,8 @@ def framework_checks():
     sys.exit(3 if FAKE == "crash_at_end" else 0)
 
 
-def train():
-    """Half as fast under libunified."""
-    appear()
-    reach("imported")
-    count, rate = int(option("--iterations", "100")), 50 if OURS else 100
-    for batch in option("--batch").split(","):
-        reach("ready")
-        start_s = time.monotonic()
-        time.sleep(0.05)
-        reach("result", TOLD | {"hash": hashed(), "rate": rate, "iterations": count, "start_s": start_s, "batch": int(batch),
-                                "end_s": start_s + count / rate, "ballast_right": FAKE != "ballast"})
-
-
 def bursts():
-    """As long as its work, times the factor of the daemon's mode, FAKE_ON or FAKE_AUTO; or FAKE_SLEEP."""
+    """As long as its work, times the factor of the daemon's mode, FAKE_ON or FAKE_AUTO."""
     appear()
     reach("imported")
     reach("allocated")
@@ -83,32 +70,12 @@ def bursts():
     work = reach("ready", {"pass_s": 0.5})
     mode = SOCKET.read_text() if OURS else "stock"
     factor = {"on": float(env("FAKE_ON", "1.2")), "auto": float(env("FAKE_AUTO", "1"))}.get(mode, 1)
-    start_s = time.monotonic() if env("FAKE_SLEEP") else 1000.0  # else the same for all, however late
+    start_s = 1000.0  # the same for all, however late
     gpu_s = work["rounds"] * work["passes"] * 0.5
     end_s = start_s + (gpu_s + work["rounds"] * work["cpu_s"]) * factor
-    if OURS and env("FAKE_SLEEP"):
-        end_s = start_s + float(env("FAKE_SLEEP"))
-        time.sleep(end_s - start_s)
     reach("done")
     reach("result", TOLD | {"start_s": start_s, "end_s": end_s, "gpu_s": gpu_s, "memory_gib": 8,
                             "hash": "x" if FAKE == "DIFFERENT" else f"h{work}"})
-
-
-def workloads():
-    """FAKE_MANAGED, FAKE_SWAP: how much longer an iteration takes. FAKE_FAILS: MEMORY:WORKLOAD:error or dead."""
-    memory, fails = env("GPUSHARE_MEMORY", "stock"), env("FAKE_FAILS", "").split(":")
-    appear()
-    reach("imported")
-    answer = TOLD
-    while order := reach("ready", answer):
-        answer = {}
-        if order["do"] == "build" and fails[:2] == [memory, order["workload"]]:
-            if fails[2] == "dead":
-                sys.exit("it went wrong")
-            answer = {"error": "no such kernel"}
-        if order["do"] == "run":
-            count = order.get("iterations", 50)
-            answer = {"iterations": count, "seconds": count * 0.01 * float(env("FAKE_" + memory.upper(), "1"))}
 
 
 def steady_rate(order, policy, place):
@@ -126,9 +93,10 @@ def steady_rate(order, policy, place):
 
 def steady():
     order = reach("imported")
-    place = appear()
-    be_seen()
-    policy, start_s = read("policy", "rr"), time.monotonic()
+    place, policy = appear(), read("policy", "rr")
+    if policy == "fair" and "until_s" in order:  # fair.py looks
+        be_seen()
+    start_s = time.monotonic()
     if OURS and policy == "srtf" and "iterations" in order:
         if not 0 < float(env("GPUSHARE_EXPECTED_RUNTIME", "0")) < 100 or env("GPUSHARE_EXPECTED_MEMORY") != "7168M":
             sys.exit("nobody told how long it takes, or how much memory")
@@ -177,56 +145,90 @@ def ranks():
             "hash": "x" if FAKE == "DIFFERENT" else f"r{rank}", "memory_right": True, "memory_gib": 7}), flush=True)
 
 
-class Opportune:
-    """100 iterations per second alone. Beside each other half of that; with ours an opportunistic job beside production
-    has its limit (what was set, or FAKE_AUTO_ and its workload, or FAKE_AUTO), and what it has beyond 30 % production
-    lacks. FAKE_HOST: of production's runs, the speed of its host."""
+class Workloads:
+    """Of alone.py: FAKE_MANAGED, FAKE_SWAP: how much longer an iteration takes. Of sweep.py: FAKE_SPEED. FAKE_FAILS:
+    MEMORY:WORKLOAD:error or dead. Of pairs.py: 100 iterations per second alone. Beside each other half of that; with ours
+    an opportunistic job beside production has FAKE_AUTO, and what it has beyond 30 % production lacks. FAKE_HOST: of
+    production's runs, the speed of its host."""
 
     def __init__(self):
-        self.workload = option("--workload")
-        late = "opportunistic" if self.workload in ("mobilenet", "transformer", "graph", "resnet50") else "production"
-        self.side = env("GPUSHARE_CLASS", late)
-        self.own = ROOT / f"span.{self.side}.{self.workload}"
-        self.own.unlink(missing_ok=True)
         self.host = list(map(float, env("FAKE_HOST", "1").split(",")))
+        self.own = self.side = self.workload = None
 
     def play(self):
+        appear(env("GPUSHARE_CLASS", ""))
         reach("imported")
         if env("CUDA_MPS_PIPE_DIRECTORY"):
             with open(env("CUDA_MPS_PIPE_DIRECTORY") + "/clients", "a") as clients:
                 clients.write(f"{os.getpid()}\n")
-        if OURS and (not env("GPUSHARE_CLASS") or env("GPUSHARE_MEMORY") != "swap"):
-            sys.exit("no class, or not the memory that was asked for")
-        if env("CUDA_MPS_CLIENT_PRIORITY") and (OURS or self.side == "production"):
-            sys.exit("not its priority")
-        appear(self.side)
         answer = TOLD
         while order := reach("ready", answer):
-            if order["do"] == "run" and FAKE == "dies":
-                sys.exit("it went wrong later")
-            answer = self.run(order) if order["do"] == "run" else {"memory_right": FAKE != "memory", "request_s": 0.01}
+            answer = getattr(self, order["do"])(order)
+
+    def build(self, order):
+        self.workload = order["workload"]
+        late = "opportunistic" if self.workload in ("mobilenet", "transformer", "graph", "resnet50") else "production"
+        self.side = env("GPUSHARE_CLASS", late)
+        self.own = ROOT / f"span.{self.side}.{self.workload}"
+        self.own.unlink(missing_ok=True)
+        fails = env("FAKE_FAILS", "").split(":")
+        if fails[:2] == [env("GPUSHARE_MEMORY", "stock"), self.workload]:
+            if fails[2] == "dead":
+                sys.exit("it went wrong")
+            return {"error": "no such kernel"}
+        return {}
+
+    def check(self, _):
+        return {"memory_right": FAKE != "memory"}
+
+    def time(self, _):
+        return {"request_s": 0.01}
+
+    def drop(self, _):
+        return {}
+
+    def run(self, order):
+        if FAKE == "dies":
+            sys.exit("it went wrong later")
+        if "start_s" not in order:
+            count = order.get("iterations", 50)
+            slower = float(env("FAKE_" + env("GPUSHARE_MEMORY", "stock").upper(), "1"))
+            return {"iterations": count, "seconds": count * 0.01 * slower}
+        if OURS and (not env("GPUSHARE_CLASS") or env("GPUSHARE_MEMORY") != "swap"):
+            sys.exit("no class, or not the memory that was asked for")
+        if self.workload.startswith(("sweep_", "salus_")):
+            time.sleep(max(0, order["until_s"] - time.monotonic()))
+            return self.steps(order, lambda _: float(env("FAKE_SPEED", "1")) if OURS else 1)
+        return self.run_beside(order)
+
+    @staticmethod
+    def steps(order, speed):
+        ends_s, at_s = [], order["start_s"]
+        while at_s < order["until_s"]:
+            at_s += 0.01 / max(speed(at_s), 0.01)
+            ends_s.append(at_s)
+        return {"start_s": order["start_s"], "end_s": at_s, "ends_s": ends_s}
 
     def share(self):
         """Beside the other."""
-        limit = read("rate", "auto").rstrip("%")
-        limit = float(env("FAKE_AUTO_" + self.workload, env("FAKE_AUTO", "0.3"))) if limit == "auto" else float(limit) / 100
+        limit = float(env("FAKE_AUTO", "0.3"))
         if not OURS:
             return 0.5
         return limit if self.side == "opportunistic" else 1 - max(0, limit - 0.3)
 
-    def spans(self, side, late_s=0):
+    def spans(self, side):
         """When the others run, as far as they have been told."""
         told = [map(float, path.read_text().split()) for path in ROOT.glob(f"span.{side}.*") if path != self.own]
-        return [(from_s, to_s + late_s) for from_s, to_s in told]
+        return [(from_s, to_s) for from_s, to_s in told]
 
-    def run(self, order):
+    def run_beside(self, order):
         start_s, until_s = order["start_s"], order["until_s"]
         host = (self.host.pop(0) if len(self.host) > 1 else self.host[0]) if self.side == "production" else 1
         self.own.write_text(f"{start_s} {until_s}")
         time.sleep(max(0, start_s - time.monotonic()))
         share = self.share()
         time.sleep(max(0, until_s - time.monotonic()))
-        production, guests = self.spans("production", float(env("FAKE_BACK", "0"))), self.spans("opportunistic")
+        production, guests = self.spans("production"), self.spans("opportunistic")
 
         def speed(at_s):
             beside, disturbed = (any(from_s <= at_s < to_s for from_s, to_s in spans) for spans in (production, guests))
@@ -235,12 +237,8 @@ class Opportune:
             return share if beside else 0.5 if disturbed else 1
         if "requests_s" in order:
             times = [[start_s + at_s, 5 / speed(start_s + at_s)] for at_s in order["requests_s"]]
-            return {"requests": times, "waited_ms": [ms - 4 for _, ms in times]}
-        ends_s, at_s = [], start_s
-        while at_s < until_s:
-            at_s += 0.01 / max(speed(at_s), 0.01)
-            ends_s.append(at_s)
-        return {"start_s": start_s, "end_s": at_s, "ends_s": ends_s}
+            return {"requests": times}
+        return self.steps(order, speed)
 
 
 def main():
@@ -254,7 +252,7 @@ def main():
             pathlib.Path(env("FAKE_PID")).write_text(str(subprocess.Popen(["sleep", "1000"]).pid))
         time.sleep(1000)
     program = "ranks" if words[0] == "-m" else pathlib.Path(words[0]).stem
-    globals()[program]() if program != "opportune" else Opportune().play()
+    globals()[program]() if program != "workloads" else Workloads().play()
 
 
 main()

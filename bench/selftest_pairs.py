@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Tests of pairs.py and guests.py without a GPU, over fakes.
+"""Tests of pairs.py and sweep.py without a GPU, over fakes.
 
 What matters: targets that are missed, who has less than the other, memory that is wrong, jobs that die or are not MPS'
-clients are told and end with status 1; what was measured before is still there; the sweep finds the limit; no MPS
+clients are told and end with status 1; what was measured before is still there; no MPS
 outlives the program; a host that is slower in one round than in another one changes no ratio, and one that changes within
 a round is told; a mode takes no longer than was planned for it.
 """
-import argparse
 import contextlib
 import io
 import subprocess
@@ -18,19 +17,18 @@ from unittest import mock
 
 import company
 import gpubench
-import guests
-import opportune
 import pairs
 import selftest_fakes
 import speeds
+import sweep
+import workloads
 from selftest_fakes import Case, more_than
 
-QUICK = ("--measure-seconds 0.6 --alone-seconds 0.8 --lead 0.05 --settle 0.2 --sweep-seconds 0.25 --idle 0 ")
+QUICK = ("--measure-seconds 0.6 --alone-seconds 0.8 --lead 0.05 --settle 0.2 --idle 0 ")
 ONE = QUICK + "--pairs shufflenet_mobilenet "
 NAME = "pairs_shufflenet_mobilenet_"
 OURS, SERVER, TURNS = NAME + "ours_", "pairs_server_transformer_", "pairs_server_turns_ours_"
-GUESTS = ("--measure-seconds 0.4 --alone-seconds 0.4 --lead 0.05 --settle 0.1 --rest-seconds 0.3 ")
-BESIDE = "guests_ours_"
+SWEEP = "--measure-seconds 0.3 --lead 0.05 "
 
 
 def less_than(most):
@@ -43,23 +41,15 @@ def under(prefix, figures):
 
 def all_modes():
     figures = {}
-    for mode in ("stock", "mps", "mps_priority"):
+    for mode in ("stock", "mps"):
         figures |= under(f"{NAME}{mode}_production_", {"over_alone": (0.5, 1), "p99_over_alone": (2, 1)})
-    for mode in ("ours", "ours_mps"):
-        figures |= under(f"{NAME}{mode}_", {
-            "production_over_alone": (1, 2), "opportunistic_over_alone": (0.3, 1), "production_alone_over_stock": (1, 2),
-            "best_limit": 30, "opportunistic_over_best": (1, 1), "opportunistic_over_stock_alone": (0.3, 1)})
-    return figures
+    return figures | under(OURS, {
+        "production_over_alone": (1, 2), "opportunistic_over_alone": (0.3, 1), "production_alone_over_stock": (1, 2),
+        "opportunistic_over_stock_alone": (0.3, 1)})
 
 
-def mps_ends_and_is_kept(test, ran):
-    test.assertEqual((ran.root / "mps").read_text().split().count("quit"), 2)
-    test.assertEqual((ran.root / "out/mps.log").read_text(), "spatial = mps")
-
-
-def limits_of_sweep(test, ran):
-    rates = (ran.root / "rates").read_text().split()[-10:]
-    test.assertEqual(rates, ["23%", "auto", "60%", "auto", "38%", "auto", "30%", "auto", "34%", "auto"])
+def mps_ends(test, ran):
+    test.assertEqual((ran.root / "mps").read_text().split().count("quit"), 1)
 
 
 def capacity(test, ran):
@@ -70,79 +60,60 @@ def told_once(test, ran):
     test.assertEqual(ran.errors.count("without MPS: nvidia-cuda-mps-control -d: exit status 1: no such thing here"), 1)
 
 
-def rates_of_sweep_fail(test, ran):
-    test.assertRegex(ran.errors, "WRONG shufflenet_mobilenet, ours, sweep: gpusharectl set-rate [12] 23%: exit 1")
-
-
-def all_guests():
-    figures = {}
-    for mode in ("ours", "ours_mps"):
-        for guest in guests.GUESTS:
-            figures |= under(f"guests_{mode}_", {f"{guest}_over_alone": (0.3, 1), f"{guest}_limit": (30, 7),
-                                                 f"rest_{guest}_over_alone": (0.5, 1)})
-        figures |= under(f"guests_{mode}_", {
-            "production_over_alone": (1, 2), "fairness": more_than(0.99), "rest_fairness": more_than(0.99),
-            "fairness_verdict": "pass", "production_over_alone_verdict": "pass", "rest_fairness_verdict": None})
-    return figures
+def sweep_table(test, ran):
+    rows = (ran.root / "out/sweep.txt").read_text().splitlines()
+    test.assertEqual([row.split()[:2] for row in rows[2:]], [["dcgan", mode] for mode in ("stock", "mps", "ours", "turns")])
+    test.assertEqual(rows[3].split()[2:4], ["1.000", "1.0"])
 
 
 CASES = {
-    "all modes": Case("pairs.py", ONE, "", 0, all_modes(), "shufflenet_mobilenet: stock 17 s, mps 17 s, mps-priority 17 s, "
-                      "ours 19 s, ours-mps 19 s", mps_ends_and_is_kept),
-    "one round": Case("pairs.py", ONE + "--modes ours --sweep 0 --rounds 1", "", 0, under(OURS, {
+    "sweep": Case("sweep.py", SWEEP + "--models dcgan --counts 1,3", "FAKE_SPEED=0.9", 0, {
+        "sweep_dcgan_stock_1": lambda value: 6000 < value < 6500, "sweep_dcgan_stock_3_over_serial": (3, 1),
+        "sweep_dcgan_ours_3_over_serial": (2.7, 1), "sweep_dcgan_turns_memory_each": 1}, then=sweep_table),
+    "sweep: Salus' jobs, wrong memory": Case(
+        "sweep.py", SWEEP + "--models salus_kept,salus_freed --modes ours --counts 1,2 --capacity 12GiB", "FAKE=memory", 1, {
+            "sweep_salus_freed_ours_2_over_serial": (2, 1), "sweep_salus_kept_stock_2": None, "sweep_wrong": 2},
+        "WRONG salus_kept, ours: memory does not hold"),
+    "sweep: one model fails": Case(
+        "sweep.py", SWEEP + "--models pointnet,dcgan --modes stock,ours --counts 2", "FAKE_FAILS=swap:sweep_pointnet:error", 1,
+        {"sweep_pointnet_stock_2": ..., "sweep_dcgan_ours_2": ...}, "no such kernel"),
+    "sweep: no MPS": Case("sweep.py", SWEEP + "--models dcgan --modes mps --counts 1", "FAKE_MPS=broken", 0,
+                          {"sweep_mps_verdict": "skipped", "sweep_dcgan_stock_1": ...}),
+    "all modes": Case("pairs.py", ONE, "", 0, all_modes(), "shufflenet_mobilenet: stock 17 s, mps 17 s, ours 17 s",
+                      mps_ends),
+    "one round": Case("pairs.py", ONE + "--modes ours --rounds 1", "", 0, under(OURS, {
         "production_over_alone_verdict": "pass", "production_over_alone_spread": None})),
-    "production slowed": Case("pairs.py", ONE + "--modes ours --sweep 0", "FAKE_AUTO=0.4", 1, under(OURS, {
+    "production slowed": Case("pairs.py", ONE + "--modes ours", "FAKE_AUTO=0.4", 1, under(OURS, {
         "production_over_alone": (0.9, 2), "production_over_alone_verdict": "MISSED",
         "production_p99_over_alone_verdict": "MISSED"})),
-    "opportunistic has too little": Case("pairs.py", ONE + "--modes ours", "FAKE_AUTO=0.2", 1, under(OURS, {
-        "opportunistic_over_best": (0.67, 1), "opportunistic_over_best_verdict": "MISSED"})),
     "server": Case("pairs.py", QUICK + "--pairs server_transformer --modes stock,ours", "", 1, under(SERVER, {
         "ours_opportunistic_over_stock_alone_verdict": "MISSED",  # 0.75 can't be had beside the fakes
-        "stock_production_speed_over_alone": 0.5, "stock_production_p99_over_alone": 2,
-        "ours_production_p99_over_alone": 1, "ours_best_limit": 30}) | {"pairs_wrong": 1}, then=limits_of_sweep),
-    "least share": Case("pairs.py", QUICK + "--pairs shufflenet4_mobilenet4 --modes stock,ours --sweep 0", "FAKE_AUTO=0.05",
+        "stock_production_p99_over_alone": 2,
+        "ours_production_p99_over_alone": 1}) | {"pairs_wrong": 1}),
+    "least share": Case("pairs.py", QUICK + "--pairs shufflenet4_mobilenet4 --modes stock,ours", "FAKE_AUTO=0.05",
                         1, {"pairs_shufflenet4_mobilenet4_ours_opportunistic_over_stock_alone_verdict": "MISSED"}),
     # As many requests as take 40 % of its time.
-    "language model": Case("pairs.py", QUICK + "--pairs llm_resnet50 --modes ours --sweep 0", "", 0, under(
+    "language model": Case("pairs.py", QUICK + "--pairs llm_resnet50 --modes ours", "", 0, under(
         "pairs_llm_resnet50_ours_production_", {"p99_over_alone_verdict": "pass", "p99_added_ms": 0})),
     "turns": Case("pairs.py", QUICK + "--pairs server_turns --modes ours", "FAKE_AUTO=0.9", 1, under(TURNS, {
-        "production_p99_added_ms_target": 5, "production_p99_added_ms": (5 / 0.4 - 5, 1), "best_limit": None})),
+        "production_p99_added_ms_target": 5, "production_p99_added_ms": (5 / 0.4 - 5, 1)})),
     "more memory than there is": Case("pairs.py", QUICK + "--pairs tight --modes ours", "", 0, under("pairs_tight_ours_", {
-        "production_over_alone_verdict": "pass", "best_limit": None}), then=capacity),
-    "no MPS": Case("pairs.py", ONE + "--modes stock,mps,ours-mps", "FAKE_MPS=broken", 0, {
-        "pairs_mps_verdict": "skipped", "pairs_ours_mps_verdict": "skipped", NAME + "stock_production_over_alone": ...},
+        "production_over_alone_verdict": "pass"}), then=capacity),
+    "no MPS": Case("pairs.py", ONE + "--modes stock,mps,ours", "FAKE_MPS=broken", 0, {
+        "pairs_mps_verdict": "skipped", OURS + "production_over_alone": ..., NAME + "stock_production_over_alone": ...},
         then=told_once),
     "no clients of MPS": Case("pairs.py", ONE + "--modes stock,mps", "FAKE_MPS=lonely", 1, {
         NAME + "mps_production_over_alone": None}, "MPS serves 0 of 2 jobs"),
-    "no clients of the daemon's MPS": Case("pairs.py", ONE + "--modes stock,ours-mps", "FAKE_MPS=lonely", 1, {
-        NAME + "ours_mps_production_over_alone": None}, "MPS serves 0 of 2 jobs"),
     "MPS does not quit": Case("pairs.py", ONE + "--modes mps", "FAKE_MPS=deaf"),
-    "no sweep to be had": Case("pairs.py", ONE + "--modes ours", "FAKE_RATE=unknown", 1, {
-        OURS + "production_over_alone_verdict": "pass"}, then=rates_of_sweep_fail),
     "no time": Case("pairs.py", ONE + "--modes stock,ours --seconds 20", "", 1, {
         NAME + "stock_production_over_alone": ...}, "no time left for it"),
+    "sweep: no GPU": Case("sweep.py", "", "FAKE_GPU=77", 77),
     "no GPU": Case("pairs.py", "", "FAKE_GPU=77", 77),
-    "guests: all modes": Case("guests.py", GUESTS + "--idle 0.35", "FAKE_BACK=0.3", 0, all_guests(),
-                              "resnet50_resnet50_shufflenet: ours 17 s, ours-mps 17 s", alone=True),
-    "guests: one has less": Case("guests.py", GUESTS + "--idle 0 --modes ours", "FAKE_AUTO_shufflenet=0.1", 1, under(BESIDE, {
-        "opportunistic_1_over_alone": (0.3, 1), "opportunistic_2_over_alone": (0.1, 1), "fairness": (0.8, 1),
-        "fairness_verdict": "MISSED", "rest_fairness": more_than(0.99)})),
-    "guests: production slowed": Case(
-        "guests.py", GUESTS + "--idle 0 --modes ours --production mobilenet:128 --guests transformer graph:16",
-        "FAKE_AUTO=0.4", 1, under(BESIDE, {"production_over_alone": (0.9, 2), "production_over_alone_verdict": "MISSED",
-                                           "fairness_verdict": "pass"}), "mobilenet_transformer_graph, ours"),
-    "guests: no clients of the daemon's MPS": Case("guests.py", GUESTS + "--idle 0 --modes ours-mps", "FAKE_MPS=lonely", 1, {
-        "guests_ours_mps_fairness": None}, "MPS serves 0 of 3 jobs"),
-    "guests: no time": Case("guests.py", GUESTS + "--idle 0 --seconds 18", "", 1, {BESIDE + "fairness": ...},
-                            "resnet50_resnet50_shufflenet, ours-mps: no time left for it"),
-    "guests: no GPU": Case("guests.py", "", "FAKE_GPU=77", 77),
 }
 for fake, text, known in (("dies", "it went wrong later", None), ("failed", "it went wrong", None),
                           ("memory", "memory does not hold", ...)):
-    CASES[f"{fake}: the rest is there"] = Case("pairs.py", ONE + "--modes stock,ours --sweep 0", f"FAKE={fake}", 1, {
+    CASES[f"{fake}: the rest is there"] = Case("pairs.py", ONE + "--modes stock,ours", f"FAKE={fake}", 1, {
         NAME + "stock_production_over_alone": ..., OURS + "production_over_alone": known}, text)
-    CASES[f"guests: {fake}"] = Case("guests.py", GUESTS + "--idle 0 --modes ours", f"FAKE={fake}", 1,
-                                    {BESIDE + "fairness": known}, text)
 for pair, over in (("shufflenet_mobilenet", "over_alone"), ("server_transformer", "answers_over_alone")):
     figure, options = f"pairs_{pair}_stock_production_{over}", QUICK + f"--pairs {pair} --modes stock"
     CASES[f"{pair}: the host differs between rounds"] = Case("pairs.py", options, "FAKE_HOST=1,1,0.6,0.6,1.3,1.3", None, {
@@ -184,11 +155,9 @@ class SpeedsTest(unittest.TestCase):
 
     def test_only_requests_that_both_had(self):
         def served(told, places):
-            waited_ms = [ms / 5 for _, ms in told]
-            return speeds.of([speeds.Piece({"requests": told, "waited_ms": waited_ms}, 0, 0, 10, places)])
+            return speeds.of([speeds.Piece({"requests": told}, 0, 0, 10, places)])
         alone, beside = served([[1, 5], [2, 50]], [0, 1]), served([[0.5, 900], [1, 10]], [None, 0])
         self.assertEqual((beside.answers_over(alone), beside.p99_over(alone)), (0.5, 2))
-        self.assertEqual((beside.speed_over(alone), beside.p99_steadied_over(alone)), (round(5 / 6, 4), 1.2))
         self.assertEqual([served([[1, 5], [9, ms]], [0, 1]).throughput() for ms in (900, 3500)], [1, 0.8])
 
     def test_what_is_added(self):
@@ -215,7 +184,7 @@ class PlayedDuo:
 
 class RoundsTest(unittest.TestCase):
     def measured(self, name, mode, *options):
-        words = ["pairs.py", "--sweep", "0", "--measure-seconds", "6", "--alone-seconds", "3", *options]
+        words = ["pairs.py", "--measure-seconds", "6", "--alone-seconds", "3", *options]
         with mock.patch.object(sys, "argv", words):
             args = pairs.parse_arguments()
         duo, seen = PlayedDuo(name, mode), pairs.Seen()
@@ -276,17 +245,16 @@ class PartsTest(unittest.TestCase):
         self.assertAlmostEqual(second[0][lead] + 4, whole[len(first[0])])
         self.assertEqual(whole, sorted(whole))
 
-    def test_five_steps_find_a_limit(self):
-        self.assertEqual((len(pairs.LIMITS), list(pairs.LIMITS)), (31, sorted(set(pairs.LIMITS))))
-
     def test_two_jobs_fit_the_bound(self):
-        self.assertLessEqual(2 * opportune.LIMIT_GIB, gpubench.MANAGED_LIMIT_GIB)
-        workloads = {side.workload for pair in pairs.PAIRS.values() for side in pair[:2]}
-        self.assertLessEqual(workloads, set(opportune.NAMES))
+        self.assertLessEqual(2 * company.LIMIT_GIB, gpubench.MANAGED_LIMIT_GIB)
+        self.assertLessEqual(16 * max(sweep.MODELS[name].gib for name in ("pointnet", "dcgan", "resnet18")),
+                             gpubench.MANAGED_LIMIT_GIB)
 
     def test_a_run_begins_when_it_should(self):
         torch = selftest_fakes.TORCH
-        player = opportune.Player(torch, lambda: time.sleep(0.002), types.SimpleNamespace(is_right=lambda: False))
+        player = workloads.Player(torch, None)
+        player.step, player.ballast = lambda: time.sleep(0.002), types.SimpleNamespace(is_right=lambda: False)
+        player.workloads = workloads.Workloads(torch, None)
         start_s = time.monotonic() + 0.05
         told = player.obey({"do": "run", "start_s": start_s, "until_s": start_s + 0.05})
         self.assertGreaterEqual(told["start_s"], start_s)
@@ -295,20 +263,6 @@ class PartsTest(unittest.TestCase):
         player.step = lambda: time.sleep(0.01) or 1
         request_s = player.obey({"do": "time"})["request_s"]  # of ten; a busy machine may be late
         self.assertTrue(0.01 <= request_s < 0.08, request_s)
-
-    def test_a_mode_of_guests_takes_less_than_45_seconds(self):
-        with mock.patch.object(sys, "argv", ["guests.py"]):
-            self.assertLess(guests.plan_s(guests.parse_arguments()), 45)
-
-    def test_classes_of_sides(self):
-        self.assertEqual([company.class_of(side) for side in guests.SIDES], ["production"] + 2 * ["opportunistic"])
-
-    def test_workloads_of_guests(self):
-        self.assertEqual(guests.side_of("resnet50:64"), company.Side("resnet50", 64))
-        self.assertEqual(guests.side_of("transformer"), company.Side("transformer"))
-        for text in ("server", "resnet", "resnet50:", "resnet50:0", "resnet50:x", ""):
-            with self.subTest(text), self.assertRaises(argparse.ArgumentTypeError):
-                guests.side_of(text)
 
 
 if __name__ == "__main__":

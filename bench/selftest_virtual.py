@@ -48,7 +48,7 @@ class Virtual(unittest.TestCase):
                 self.assertAlmostEqual(figures[f"calibration_{name}"], 1, delta=0.1)
 
     def test_few_seeds_are_not_judged(self):
-        self.assertEqual(trace()["reference_srtf_jct_gain_verdict"], "not_judged")
+        self.assertEqual(trace()["srtf_jct_gain_verdict"], "not_judged")
 
     def test_the_verdicts_follow_the_figures(self):
         for words in ([], ["--constant", "0.9"], ["--constant", "0.001"]):

@@ -1,5 +1,5 @@
-"""The frame of all programs that measure sharing; and what thesis.py, hidden.py and rounds.py share: copies of
-bench/bursts.py at once, and the same job by itself.
+"""The frame of all programs that measure sharing; and copies of bench/bursts.py at once,
+and the same job by itself, as bench/thesis.py has them.
 
 A *work* is what each copy does in its measured part: rounds, passes of each GPU burst, seconds of each CPU burst. It is
 fixed by the first run, which is stock; every later run does the same and must end with the same memory.

@@ -6,17 +6,13 @@ and how much memory they will have (GPUSHARE_EXPECTED_MEMORY). Without the latte
 side by side until the short one has so much that they no longer fit together; policies order turns, which begin then.
 Under srtf the short one is to take hardly longer than alone, from its first use of the GPU to its last iteration; round
 robin makes it twice as long. It does the same iterations each time, and must end with the same weights.
-
-Figures, a chart short.png of who ran when, and timeline.json in --out.
 """
 import contextlib
 import time
 
 import gpubench
 import sharing
-import timeline
 import trainings
-import watch
 
 TARGETS = {"srtf": 1.1}
 CAPACITY, TQ_S = "12GiB", 1
@@ -40,9 +36,9 @@ def took_s(result):
     return result["end_s"] - result["begun_s"]
 
 
-def run_jobs(bench, daemon, policy, alone):
+def run_jobs(bench, daemon, alone):
     args = bench.args
-    with contextlib.ExitStack() as stack, watch.JobWatch(daemon) as looks:
+    with contextlib.ExitStack() as stack:
         jobs = trainings.Trainings(bench, stack, daemon)
         gib = None if args.memory_untold else alone["memory_gib"]
         jobs.add("long", seed=2, expected_s=LONG_S, expected_gib=gib)
@@ -55,17 +51,16 @@ def run_jobs(bench, daemon, policy, alone):
         jobs.go("long")  # that was it
         jobs.wait_done("long", 60)
         jobs.conclude()
-        return jobs.results["short"], jobs.results["long"], jobs.panel(policy, looks)
+        return jobs.results["short"], jobs.results["long"]
 
 
-def run_policy(bench, policy, alone, panels):
+def run_policy(bench, policy, alone):
     args, figures, name = bench.args, bench.figures, f"short_{policy}"
     gpubench.note(f"{policy}, {bench.budget.left():.0f} s left")
     with bench.daemon("auto", TQ_S, CAPACITY) as daemon:
         daemon.ctl("set-policy", policy)
-        short, long, panel = run_jobs(bench, daemon, policy, alone)
+        short, long = run_jobs(bench, daemon, alone)
         figures.add(name + "_handovers", gpubench.counter(daemon.status(), "handovers"))
-    panels.append(panel)
     if long["start_s"] >= short["begun_s"]:
         raise gpubench.BenchError("the long training was not at work when the short one came: more --lead")
     figures.add(name, took_s(short), "s")
@@ -78,11 +73,9 @@ def run_policy(bench, policy, alone, panels):
 def run(bench):
     alone = trainings.run_alone(bench, bench.args.short_seconds)
     bench.figures.add("short_alone", took_s(alone), "s")
-    panels = []
     for policy in bench.args.policies:
         with sharing.noted(bench, policy):
-            run_policy(bench, policy, alone, panels)
-    timeline.write(bench.out, "short", panels)
+            run_policy(bench, policy, alone)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast a job (bench/opportune.py) was, over itself alone: trainings by their iterations, servers by their answers."""
+"""How fast a job (bench/workloads.py) was, over itself alone: trainings by their iterations, servers by their answers."""
 import collections
 import statistics
 
@@ -39,8 +39,6 @@ class Trained:
     def throughput_over(self, alone):
         return ratio(self.throughput(), alone.throughput())
 
-    speed_over = throughput_over
-
     def times_ms(self):
         """Of the iterations that began in the pieces, whenever they ended."""
         return [(end_s - begin_s) * 1e3 for piece in self.pieces
@@ -64,9 +62,6 @@ class Served:
         self.by_place = {place: ms for piece in pieces  # which one of the pattern -> ms
                          for place, (_, ms) in zip(piece.places, piece.told["requests"]) if place is not None}
 
-        self.waited_ms = {place: ms for piece in pieces for place, ms in zip(piece.places, piece.told["waited_ms"])
-                          if place is not None}
-
     def throughput(self):
         """Over what comes: 1 if all is answered as soon as the last one has come."""
         took_s = sum(max([piece.to_s] + [came_s + ms / 1e3 for came_s, ms in piece.told["requests"]]) - piece.from_s
@@ -80,32 +75,21 @@ class Served:
         return ratio(self.throughput(), alone.throughput())
 
     def times_ms(self, alone):
-        """Of the requests that both had: its own, alone's, and how long its own answers would have taken, had its host
-        been neither faster nor slower than in the run alone: of a request that the host works on for 7 ms that differs
-        by far more than what others make it wait for the GPU."""
+        """Of the requests that both had: its own, and alone's."""
         places = self.by_place.keys() & alone.by_place.keys()
-        return ([self.by_place[place] for place in places], [alone.by_place[place] for place in places],
-                [alone.by_place[place] + self.waited_ms[place] - alone.waited_ms[place] for place in places])
+        return [self.by_place[place] for place in places], [alone.by_place[place] for place in places]
 
     def answers_over(self, alone):
         """Its throughput says nothing until it drowns; how long its answers take does."""
-        own, base, _ = self.times_ms(alone)
+        own, base = self.times_ms(alone)
         return ratio(sum(base), sum(own))
 
-    def speed_over(self, alone):
-        _, base, steadied = self.times_ms(alone)
-        return ratio(sum(base), sum(steadied))
-
-    def p99_steadied_over(self, alone):
-        _, base, steadied = self.times_ms(alone)
-        return ratio(p99(steadied), p99(base))
-
     def p99_over(self, alone):
-        own, base, _ = self.times_ms(alone)
+        own, base = self.times_ms(alone)
         return ratio(p99(own), p99(base))
 
     def p99_added_ms(self, alone):
-        own, base, _ = self.times_ms(alone)
+        own, base = self.times_ms(alone)
         return p99(own) - p99(base)
 
 

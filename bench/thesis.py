@@ -8,9 +8,7 @@ Four programs, two copies of each at once, in a capacity of 16 GiB:
 
   serial  the stock program by itself, twice its time, as in the thesis
   pair    stock, two at once (small only): what the GPU's own time slicing makes of them
-  off     libunified, no turns (managed only: page faults keep it right; with a capacity that is only a number the card
-          does not thrash as a full one would, so this is no measure of thrashing)
-  auto    turns only if memory does not fit           1000 to 0.5 always turns, with this quantum in seconds
+  auto    turns only if memory does not fit           20, for example: always turns, with this quantum in seconds
 
 A program is --rounds times a burst on the GPU and one on the CPU (bench/bursts.py), --program-seconds in all. The
 thesis does not tell how its programs alternate; its figures for turns of 1000 s (0.96 and 0.74 of serial) are close to
@@ -23,31 +21,32 @@ results. A quantum of 20 s is longer than these bursts, so there the GPU changes
 What is measured begins when each copy has been on the card and off it, because a program of 40 s can't make up for the
 first making of host memory as one of 720 s can. All copies must end with the memory that the stock program ends with.
 
-Points (--only, or chosen from the whole table by --programs, --memory, --modes and --tq): MEMORY:PROGRAM:MODE, for
-example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default: those that have a target, about twenty
-minutes. Results: lines, and a table in the thesis' order, thesis.txt and thesis.json in --out. Managed memory: at
-most 31 GiB at once.
+Points (--only): MEMORY:PROGRAM:MODE, for example swap:big_90:20, managed:big_50:auto, stock:small_90:pair. Default:
+`required`, those that have a target, about twenty minutes. Beside each stands what the thesis had, if it has such a point. Managed memory: at most 31 GiB at once.
 """
 import collections
 
 import gpubench
 import sharing
-import table122
 
 Program = collections.namedtuple("Program", "gib gpu_share")
 PROGRAMS = {"big_90": Program(15.3, 0.9), "big_50": Program(15.3, 0.5),
             "small_90": Program(7.2, 0.9), "small_50": Program(7.2, 0.5)}
 CAPACITY = "16GiB"
-QUANTA = (1000, 60, 20, 10, 5, 2, 1, 0.5)
 TARGETS = {f"{memory}:big_90:{tq}": target for memory in ("swap", "managed")
            for tq, target in (("20", 0.96), ("5", 1.0), ("2", 1.08), ("0.5", 1.5))} | {"swap:big_50:20": 0.75}  # of serial
+# What the thesis' P100 had, of serial, by quantum; and by pair, its system that splits the memory.
+THESIS = {"big_90": {"1000": 0.96, "60": 1.02, "20": 1.10, "10": 1.27, "5": 1.94},
+          "big_50": {"1000": 0.74, "60": 0.77, "20": 0.80, "10": 0.89, "5": 1.26},
+          "small_90": {"pair": 0.78, "1000": 0.98, "60": 0.97, "20": 0.98, "10": 0.98, "5": 0.96},
+          "small_50": {"pair": 0.65, "1000": 0.78, "60": 0.77, "20": 0.76, "10": 0.76, "5": 0.75}}
 START_S = 15  # about what a run takes before its measured part
 PAIR_TARGET = 1.02  # auto, of stock co-running
 REQUIRED = list(TARGETS) + "stock:small_90:pair swap:small_90:auto stock:small_50:pair swap:small_50:auto".split()
 
 
 class Point(collections.namedtuple("Point", "memory program mode")):
-    """One run. mode: a quantum in seconds, or pair, off, auto."""
+    """One run. mode: a quantum in seconds, or pair, auto."""
 
     @classmethod
     def parse(cls, text):
@@ -63,8 +62,6 @@ class Point(collections.namedtuple("Point", "memory program mode")):
             return self.memory == "stock" and self.program.startswith("small")
         if self.memory not in ("swap", "managed"):
             return False
-        if self.mode == "off":
-            return self.memory == "managed"
         return self.mode == "auto" or self.quantum_s() > 0
 
     def quantum_s(self):
@@ -83,34 +80,9 @@ class Point(collections.namedtuple("Point", "memory program mode")):
         return ":".join(self)
 
 
-def whole_table():
-    modes = ("pair", "off", "auto") + tuple(map(str, QUANTA))
-    points = (Point(memory, program, mode) for program in PROGRAMS for memory in ("stock", "swap", "managed")
-              for mode in modes)
-    return [point for point in points if point.is_possible()]
-
-
-def chosen_points(args):
+def chosen_points(text):
     """In the order of running."""
-    if args.only:
-        names = REQUIRED if args.only == "required" else args.only.split(",")
-        points = whole_table() if args.only == "all" else [Point.parse(name) for name in names]
-    elif args.programs or args.memory or args.modes or args.tq:
-        points = whole_table()
-    else:
-        points = [Point.parse(name) for name in REQUIRED]
-    if args.programs:
-        points = [point for point in points if point.program in args.programs.split(",")]
-    if args.memory:
-        points = [point for point in points if point.memory in args.memory.split(",")]
-    if args.modes:
-        points = [point for point in points if ("tq" if point.quantum_s() else point.mode) in args.modes.split(",")]
-    if args.tq:
-        wanted = {float(text) for text in args.tq.split(",")}
-        points = [point for point in points if not point.quantum_s() or point.quantum_s() in wanted]
-    if not points:
-        raise gpubench.BenchError("no point of the table is like this")
-    return points
+    return [Point.parse(name) for name in (REQUIRED if text == "required" else text.split(","))]
 
 
 def make_work(program, seconds, rounds):
@@ -193,6 +165,8 @@ class Series:
     def judge(self, point, ratio):
         bench, name = self.bench, point.figure()
         bench.figures.add(name + "_over_serial", round(ratio, 4))
+        if point.mode in THESIS[point.program]:
+            bench.figures.add(name + "_thesis", THESIS[point.program][point.mode])
         if str(point) in TARGETS:
             bench.figures.judge(name + "_over_serial", at_most=TARGETS[str(point)], judged=not bench.args.quick)
         pair_s = self.wall_s.get(Point("stock", point.program, "pair"))
@@ -200,39 +174,19 @@ class Series:
             bench.figures.add(name + "_over_pair", round(self.wall_s[point] / pair_s, 4))
             bench.figures.judge(name + "_over_pair", at_most=PAIR_TARGET, judged=not bench.args.quick)
 
-    def ratios(self):
-        """(memory, program, mode) -> of serial."""
-        return {point: wall_s / (2 * self.alone[point.program][0].wall_s) for point, wall_s in self.wall_s.items()}
-
-
-def show(series):
-    """The table, of whatever there is."""
-    bench = series.bench
-    floors = {name: least(program, bench.args.rounds) for name, program in PROGRAMS.items()}
-    text = table122.text(series.ratios(), floors)
-    (bench.out / "thesis.txt").write_text(text)
-    if not bench.args.json:
-        print("\n" + text, flush=True)
-
 
 def run(bench):
-    points, series = chosen_points(bench.args), Series(bench)
+    points, series = chosen_points(bench.args.only), Series(bench)
     gpubench.note(f"{len(points)} points, about {expected_s(points, bench.args):.0f} s, "
                   f"{bench.budget.left():.0f} s to spend")
-    try:
-        for point in points:
-            with sharing.noted(bench, str(point)):
-                series.measure(point)
-    finally:
-        show(series)
+    for point in points:
+        with sharing.noted(bench, str(point)):
+            series.measure(point)
 
 
 def parse_arguments():
     parser = sharing.parser(__doc__, memory=False)
-    parser.add_argument("--only", metavar="POINTS", help="these points, `required` or `all`")
-    for name, example in (("programs", "big_90,small_50"), ("memory", "stock,swap,managed"), ("modes", "pair,off,auto,tq"),
-                          ("tq", "20,5")):
-        parser.add_argument(f"--{name}", help=f"of the table: {example}")
+    sharing.option(parser, "--only", "required", "points")
     sharing.option(parser, "--program-seconds", 40.0, "of a big program")
     sharing.option(parser, "--small-seconds", 15.0, "of a small one")
     sharing.option(parser, "--rounds", 2, "of bursts per program")

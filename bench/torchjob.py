@@ -10,21 +10,16 @@ import gpubench
 GIB = 1 << 30
 
 
-def parser(description, by_hand=False):
-    """by_hand: what it does can also be seen without a benchmark that holds it."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    if by_hand:
-        made.add_argument("--json", action="store_true")
-        made.add_argument("--held", action="store_true", help="wait for a line on stdin at each stage")
-    return made
+def parser(description):
+    return argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def begin(*modules, held=True):
+def begin(*modules):
     """PyTorch and the stages. Modules: imported now, so that the first stage has all of it behind it."""
     import torch
     for module in modules:
         importlib.import_module(module)
-    return torch, gpubench.Stages(held)
+    return torch, gpubench.Stages()
 
 
 def require_gpu(torch):

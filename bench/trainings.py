@@ -6,7 +6,6 @@ import statistics
 
 import gpubench
 import sharing
-import watch
 
 PROGRAM = gpubench.HERE / "steady.py"
 IMPORT_S, PREPARE_S, HASH_S = 90, 120, 60
@@ -70,9 +69,6 @@ class Trainings:
         for job in self.jobs.values():
             job.finish(HASH_S)
 
-    def panel(self, title, looks):
-        return watch.panel(title, looks, {job.process.pid: name for name, job in self.jobs.items()})
-
 
 def iterations(result, from_s, to_s):
     """Done in that time."""
@@ -124,13 +120,13 @@ class Alone:
         self.results = {"alone": [], "ours_alone": []}
 
     def measure(self, when):
-        """Both are imported at once, which takes half the time. Ours is looked at as often as those that share."""
+        """Both are imported at once, which takes half the time."""
         bench = self.bench
         gpubench.note(f"alone, {when}, {bench.budget.left():.0f} s left")
         with contextlib.ExitStack() as stack:
             stock = imported(bench, stack)
             with sharing.noted(bench, f"ours alone, {when}"), bench.daemon("auto", None, None) as daemon, \
-                    contextlib.ExitStack() as own, watch.JobWatch(daemon):
+                    contextlib.ExitStack() as own:
                 ours = imported(bench, own, daemon)
                 stock.wait_imported()
                 ours.wait_imported()

@@ -1,9 +1,4 @@
-"""Looks at a private daemon's status many times a second, and tells what its jobs did between the looks.
-
-A *timeline* is what timeline.py draws: {"panels": [{"title": TEXT, "rows": [{"name": TEXT, "spans": [SPAN]}]}]}, a row
-per job and GPU. A span is [from_s, to_s, ran, restored, waited]: the last three are shares of it, and what they lack
-together the job had nothing to do with the GPU.
-"""
+"""Looks at a private daemon's status many times a second."""
 import bisect
 import subprocess
 import threading
@@ -87,28 +82,3 @@ class Series:
             return self.values[min(index, len(self.times) - 1)]
         (before_s, after_s), (before, after) = self.times[index - 1:index + 1], self.values[index - 1:index + 1]
         return before + (after - before) * (at_s - before_s) / (after_s - before_s)
-
-
-def spans_of(looks, zero_s):
-    """What a job did; neighbours that are alike are one span."""
-    spans = []
-    for (from_s, before), (to_s, after) in zip(looks, looks[1:]):
-        def share(key):
-            return min(max((after[key] - before[key]) / 1e9 / (to_s - from_s), 0), 1)
-        ran, held, waited = share("gpu_ns"), share("held_ns"), share("waited_ns")
-        shares = [round(ran, 2), round(max(held - ran, 0), 2), round(waited, 2)]
-        if spans and spans[-1][2:] == shares and spans[-1][1] == round(from_s - zero_s, 3):
-            spans[-1][1] = round(to_s - zero_s, 3)
-        else:
-            spans.append([round(from_s - zero_s, 3), round(to_s - zero_s, 3), *shares])
-    return spans
-
-
-def panel(title, watch, names):
-    """names: pid -> name; a process of several GPUs has a row for each."""
-    everybody = [who for who in watch.everybody() if who[1] in names]
-    several = len({gpu for gpu, _ in everybody}) > 1
-    zero_s = watch.samples[0][0] if watch.samples else 0
-    rows = [{"name": f"{names[pid]} gpu {gpu}" if several else names[pid],
-             "spans": spans_of(watch.looks((gpu, pid)), zero_s)} for gpu, pid in everybody]
-    return {"title": title, "rows": rows}

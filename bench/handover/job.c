@@ -75,12 +75,12 @@ static int64_t job_mismatches(struct job *job) {
   return wrong;
 }
 
-int job_run(size_t bytes, bool busy) {
+int job_run(size_t bytes) {
   struct job job = {0};
   char order[WORKER_TEXT_SIZE];
   if (!job_open(&job, bytes) || !job_fill(&job) || !worker_say("filled"))
     return 1;
-  while (busy && !worker_has_order())
+  while (!worker_has_order())
     if (!job_round(&job))
       return 1;
   if (!worker_hear(order))

@@ -213,24 +213,14 @@ int status_find(const struct status *status, pid_t pid) {
   return -1;
 }
 
-static bool daemon_set(const char *what, struct gs_msg *msg) {
-  if (!send_to_daemon(msg) || !receive(msg))
-    return false;
-  return msg->status == 0 || complain("%s: %s", what, msg->reply.text);
-}
-
-bool daemon_set_capacity(uint64_t bytes) {
-  struct gs_msg msg = wire_msg(GS_SET_CAPACITY, GS_GPU_ALL);
-  msg.set.value = bytes;
-  return daemon_set("set-capacity", &msg);
-}
-
 bool daemon_set_term(uint32_t job, enum gs_term term, uint64_t value) {
   struct gs_msg msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
   msg.set_terms.job = job;
   msg.set_terms.term = term;
   msg.set_terms.value = value;
-  return daemon_set("what a job is given", &msg);
+  if (!send_to_daemon(&msg) || !receive(&msg))
+    return false;
+  return msg.status == 0 || complain("what a job is given: %s", msg.reply.text);
 }
 
 /* ---- jobs that take turns ---- */

@@ -41,7 +41,6 @@ void daemon_stop(struct child *daemon);
 bool daemon_ask(struct status *status);
 /* The place of the process's job; -1: the daemon does not know it. */
 int status_find(const struct status *status, pid_t pid);
-bool daemon_set_capacity(uint64_t bytes);
 bool daemon_set_term(uint32_t job, enum gs_term term, uint64_t value);
 
 /* ---- two jobs, or more of them, that take turns under a daemon of their own ---- */

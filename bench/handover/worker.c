@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "common/parse.h"
-#include "probe/holder.h"
 
 #define RUSH "rush:" /* and how long each kernel takes */
 #define TICKS "ticks:"
@@ -59,22 +58,14 @@ static int card_tell(void) {
   return !worker_say("%zu %s", unused, name);
 }
 
-static int holder_play(void) {
-  static atomic_size_t freed_bytes; /* nobody else looks: no piece is handed over here */
-  holder_run(SOCKET, &freed_bytes);
-  return 0;
-}
-
 static int role_run(const char *role, uint64_t bytes) {
   uint64_t ns;
   if (strcmp(role, "card") == 0)
     return card_tell();
-  if (strcmp(role, "holder") == 0)
-    return holder_play();
-  if (strcmp(role, "paging") == 0)
-    return paging_run(bytes);
-  if (strcmp(role, "busy") == 0 || strcmp(role, "idle") == 0)
-    return job_run(bytes, strcmp(role, "busy") == 0);
+  if (strcmp(role, "copier") == 0)
+    return copier_run(bytes);
+  if (strcmp(role, "busy") == 0)
+    return job_run(bytes);
   if (strcmp(role, "graphs") == 0)
     return graphs_run();
   if (strcmp(role, "copies") == 0)

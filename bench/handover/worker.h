@@ -6,7 +6,7 @@
 #ifndef GS_BENCH_WORKER_H
 #define GS_BENCH_WORKER_H
 
-#include "probe/probe.h"
+#include "probe.h"
 
 #define WORKER_TEXT_SIZE 128
 
@@ -25,8 +25,8 @@ int64_t worker_mismatches(const struct probe *p, CUdeviceptr at, size_t bytes, u
                           CUdeviceptr counter);
 
 /* Roles; 0 or an exit status. */
-int job_run(size_t bytes, bool busy);
-int paging_run(size_t bytes);
+int job_run(size_t bytes);
+int copier_run(size_t bytes);
 int rush_run(uint64_t spin_ns); /* role rush:DURATION */
 int graphs_run(void);           /* role graphs: of GRAPH_NODES kernels each, one behind the other */
 int copies_run(size_t bytes);   /* role copies: of so much, both ways, between the card and pinned memory */

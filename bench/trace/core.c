@@ -44,7 +44,7 @@ struct core {
   struct scheduler scheduler;
   struct sched_gpu gpu;
   struct sched_change change;
-  struct client clients[TRACE_JOBS_MAX];
+  struct client clients[TRACE_JOBS];
   unsigned count;
   uint64_t now_ns;
 };
@@ -284,8 +284,7 @@ static void expire(void *state, uint64_t now_ns) {
   settle(core);
 }
 
-static const struct policy_engine engine = {.prefix = "",
-                                            .begin = begin,
+static const struct policy_engine engine = {.begin = begin,
                                             .end = end,
                                             .arrive = arrive,
                                             .finish = finish,

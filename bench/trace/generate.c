@@ -36,10 +36,6 @@ static const struct trace_mix mixes[] = {
     {.name = "minutes", .work_min = 303.4, .gap_min = 0.50, .early = 0.50, .shortest_min = 1},
 };
 
-/* The authors' sweeps are 500 iterations each. By their figures that is 133 s of resnet50_50; the same is
- * assumed of superres. */
-#define SWEEP_ALONE_NS (UINT64_C(133) * NS_PER_S)
-
 #define MIB (UINT64_C(1) << 20)
 
 const struct trace_mix *trace_mix_find(const char *name) {
@@ -120,22 +116,4 @@ void trace_generate(struct trace *trace, const struct trace_mix *mix, uint64_t s
     job->alone_ns = (uint64_t)(draws[i].minutes * 60 * NS_PER_S);
     now_min -= mix->gap_min * log(chance_uniform(&state));
   }
-}
-
-/* ---- sweeps ---- */
-
-static struct trace_job find_job(const char *model, const char *batch) {
-  struct trace_job job = {.alone_ns = SWEEP_ALONE_NS};
-  for (unsigned i = 0; i < MODELS; i++)
-    for (unsigned j = 0; j < MODEL_BATCHES; j++)
-      if (strcmp(models[i].name, model) == 0 && strcmp(models[i].batches[j], batch) == 0)
-        describe(&job, &models[i], j);
-  return job;
-}
-
-void trace_sweep(struct trace *trace, const char *model, const char *batch) {
-  struct trace_job job = find_job(model, batch);
-  trace->count = SWEEP_JOBS;
-  for (unsigned i = 0; i < SWEEP_JOBS; i++)
-    trace->jobs[i] = job;
 }

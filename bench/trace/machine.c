@@ -18,7 +18,7 @@ struct machine {
   const struct policy_engine *engine;
   void *policy;
   struct outcome *outcome;
-  struct machine_job jobs[TRACE_JOBS_MAX];
+  struct machine_job jobs[TRACE_JOBS];
   unsigned arrived, finished;
   uint64_t now_ns;
 };
@@ -120,7 +120,7 @@ int machine_run(const struct trace *trace, const struct policy_under_test *polic
 static double minutes(uint64_t ns) { return (double)ns / (double)(60 * NS_PER_S); }
 
 struct row row_of(const struct trace *trace, const struct outcome *outcome) {
-  double jcts[TRACE_JOBS_MAX];
+  double jcts[TRACE_JOBS];
   struct row row = {0};
   for (unsigned i = 0; i < trace->count; i++) {
     uint64_t arrives_ns = trace->jobs[i].arrives_ns, ended_ns = outcome->ended_ns[i];

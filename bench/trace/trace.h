@@ -1,6 +1,6 @@
 /*
- * trace.h - Salus' experiment in virtual time: what is to be run (seeded traces of a hundred trainings, and
- * two sweeps), what decides who runs, one GPU, and the figures of a run.
+ * trace.h - Salus' experiment in virtual time: what is to be run (seeded traces of a hundred trainings), what
+ * decides who runs, one GPU, and the figures of a run.
  *
  * Salus: Yu and Chowdhury, "Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications", MLSys
  * 2020. Its trace was not published; ours is calibrated by what its FIFO made of it (generate.c).
@@ -12,8 +12,6 @@
 #include <stdint.h>
 
 #define TRACE_JOBS 100
-#define SWEEP_JOBS 300
-#define TRACE_JOBS_MAX SWEEP_JOBS
 #define TRACE_NAME_SIZE 24
 
 /* ---- jobs ---- */
@@ -39,7 +37,7 @@ struct trace_job {
 
 struct trace {
   unsigned count;
-  struct trace_job jobs[TRACE_JOBS_MAX]; /* as they arrive */
+  struct trace_job jobs[TRACE_JOBS]; /* as they arrive */
 };
 
 /* A distribution of traces, calibrated. */
@@ -56,9 +54,6 @@ const struct trace_mix *trace_mix_find(const char *name);
 
 /* The same seed gives the same trace. */
 void trace_generate(struct trace *trace, const struct trace_mix *mix, uint64_t seed);
-
-/* SWEEP_JOBS equal jobs that all arrive at once. The model and its batch are in table 3. */
-void trace_sweep(struct trace *trace, const char *model, const char *batch);
 
 /* ---- policies ---- */
 
@@ -79,7 +74,6 @@ struct machine_job {
 };
 
 struct policy_engine {
-  const char *prefix;                /* of its figures */
   void *(*begin)(const void *rules); /* with no jobs; does not return without memory */
   void (*end)(void *state);
   void (*arrive)(void *state, struct machine_job *job, uint64_t now_ns);
@@ -94,15 +88,14 @@ struct policy_under_test {
   const void *rules; /* the engine's */
 };
 
-/* Lists that end with a NULL name. */
-extern const struct policy_under_test core_policies[];      /* the daemon's, hand-overs included: core.c */
-extern const struct policy_under_test reference_policies[]; /* ideal ones: reference.c */
+/* The daemon's, hand-overs included (core.c); the list ends with a NULL name. */
+extern const struct policy_under_test core_policies[];
 
 /* ---- the GPU ---- */
 
 struct outcome {
-  uint64_t began_ns[TRACE_JOBS_MAX]; /* when it first ran */
-  uint64_t ended_ns[TRACE_JOBS_MAX];
+  uint64_t began_ns[TRACE_JOBS]; /* when it first ran */
+  uint64_t ended_ns[TRACE_JOBS];
 };
 
 /* Runs all jobs to their ends. 0; or -EDEADLK: the policy lets nobody run; or -ENOMEM: it lets more run than

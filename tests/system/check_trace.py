@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Checks a file of gpusharectl timeline by the rules of the Trace Event Format, and what it says by status.
 
-usage: check_trace.py TRACE STATUS      STATUS: gpusharectl status --json, of the same moment
+usage: check_trace.py TRACE STATUS [HISTORY]    STATUS: gpusharectl status --json, of the same moment; HISTORY: gpusharectl
+                                                history --json, once all jobs of its one GPU have ended
 
 All times in microseconds. Says "ok", or the first thing that is wrong, and exits with 1.
 """
 import collections
 import json
+import pathlib
 import sys
 
 NUMBERS = (int, float)
@@ -87,9 +89,22 @@ def check_gpu(entries, gpu):
     require(moved == gpu["moved_bytes"], moved, "bytes moved, status:", gpu["moved_bytes"])
 
 
+def check_turns(entries, history):
+    """A turn begins with what it restores, at a hand-over. Each job has had as many as history tells."""
+    threads = {(entry["pid"], entry["tid"]): entry["args"]["name"].split(" (")[0]
+               for entry in entries if entry["ph"] == "M" and entry["name"] == "thread_name"}
+    begun = [(threads[entry["pid"], entry["tid"]], entry["ts"]) for entry in entries
+             if entry["ph"] == "X" and entry["name"] == "restores" and "args" not in entry]
+    held = {f"job {run['job']} {run['name']}": run["turns"] for run in history["runs"] if run["turns"]}
+    told = dict(collections.Counter(name for name, _ in begun if not name.endswith(" memory")))
+    require(told == held, "turns:", told, "history:", held)
+    for entry in entries:
+        require(entry["ph"] != "i" or entry["name"] != "hand-over" or
+                any(abs(entry["ts"] - at) <= EPSILON_US for _, at in begun), "no turn begins at", entry)
+
+
 def main():
-    with open(sys.argv[1]) as trace, open(sys.argv[2]) as status:
-        trace, status = json.load(trace), json.load(status)
+    trace, status, *history = (json.loads(pathlib.Path(path).read_text()) for path in sys.argv[1:])
     entries = trace["traceEvents"]
     for entry in entries:
         check_entry(entry)
@@ -97,6 +112,8 @@ def main():
     check_names(entries)
     for gpu in status["gpus"]:
         check_gpu(entries, gpu)
+    for told in history:
+        check_turns(entries, told)
     print("ok")
 
 

@@ -7,8 +7,8 @@
  *
  * Setting access to memory, which the process does that comes in meanwhile, waits for a gap between the
  * copies out: behind copies without one it has to wait for a slice of time, 1 ms a piece, and a restore gets
- * no further than 31 GB/s. So the next part is queued once the last has arrived (H200, H100; bench/probe:
- * mapping). The gaps cost the way out 3 %.
+ * no further than 31 GB/s. So the next part is queued once the last has arrived (H200, H100). The gaps
+ * cost the way out 3 %.
  */
 #include "memory/swap/mover.h"
 

@@ -27,10 +27,6 @@ CUresult probe_try(const char *what, CUresult result) {
   return result;
 }
 
-CUmemLocation location_device(const struct probe *p) {
-  return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = p->device};
-}
-
 static CUresult launch(CUkernel kernel, unsigned grid, unsigned block, CUstream stream, void **args) {
   return cuLaunchKernel((CUfunction)kernel, grid, 1, 1, block, 1, 1, 0, stream, args, NULL);
 }

@@ -1,9 +1,4 @@
-/*
- * probe.h - what the sections of the driver probe share: a context, the test kernels, timing and printing.
- *
- * The probe asks a real driver the questions on which the design of libunified depends. Each section runs
- * in its own process (probe NAME), so that a fault in one cannot spoil the others.
- */
+/* probe.h - a context on the first card, the test kernels, and a line for what fails. */
 #ifndef GS_PROBE_H
 #define GS_PROBE_H
 
@@ -41,18 +36,5 @@ CUresult launch_check(const struct probe *p, CUdeviceptr at, size_t bytes, uint6
                       CUdeviceptr mismatches, CUstream stream);
 CUresult launch_spin(const struct probe *p, uint64_t ns, CUstream stream);
 CUresult launch_tick(const struct probe *p, CUdeviceptr at, uint64_t ns, CUstream stream);
-
-CUmemLocation location_device(const struct probe *p);
-CUmemLocation location_host(void);
-
-/* Sections. */
-void probe_attributes(struct probe *p);
-void probe_pools(struct probe *p);
-void probe_captures(struct probe *p);
-void probe_calls(struct probe *p);
-void probe_moves(struct probe *p);
-void probe_handover(struct probe *p);
-void probe_checkpoint(struct probe *p);
-void probe_mapping(struct probe *p);
 
 #endif
