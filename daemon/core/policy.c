@@ -37,7 +37,7 @@
  *
  * With fifo, srtf and priority, and with fair if it is behind by a quantum, a waiting job takes the place of
  * a holder even before the quantum is over: so who rests for a moment does not lose a turn by it. Such
- * hand-overs may take one part in 20 of the time, of which a second can be saved up (holders.c); but
+ * hand-overs may take one part in 20 of the time, of which a second can be saved up (seats.c); but
  * production jobs interrupt opportunistic ones whatever that takes.
  */
 #include "core/internal.h"
@@ -49,8 +49,6 @@
 #define BEGIN_LOOKAHEAD 2              /* fair: who comes looks past so many that are as new */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
-#define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
-
 struct policy {
   uint64_t (*rank)(const struct sched_job *job, uint64_t now_ns);
   uint64_t (*margin)(const struct sched_gpu *gpu); /* by which a waiter's rank must be better than a holder's
@@ -360,19 +358,6 @@ bool policy_is_preemptive(const struct sched_gpu *gpu) {
   return policies[gpu->settings.policy].margin || gpu->class_counts[GS_CLASS_OPPORTUNISTIC] > 0;
 }
 
-uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns) {
-  uint64_t had_ns = sched_job_gpu_ns(job, now_ns);
-  return job->terms.expected_ns > had_ns ? job->terms.expected_ns - had_ns : max_u64(had_ns, BEGUN_NS);
-}
-
-static uint64_t running_ns(const struct sched_job *job, uint64_t now_ns) {
-  return job->ran_ns ? now_ns - job->ran_ns : 0;
-}
-
-uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
-  return add_u64(job->gpu_ns, running_ns(job, now_ns));
-}
-
 void policy_charge(struct sched_job *job, uint64_t now_ns) {
   uint64_t *ended_ns = &job->account->ended_ns, had_ns = charged_ns(job, now_ns);
   job->virtual_ns = add_u64(job->virtual_ns, weighted_ns(job, had_ns));
@@ -402,7 +387,7 @@ void policy_make_way(struct sched_job *holder, uint64_t now_ns) {
 static bool counts(const struct sched_job *waiter) {
   const struct sched_gpu *gpu = waiter->gpu;
   bool yields = is_late(waiter) && gpu->class_counts[GS_CLASS_OPPORTUNISTIC] < gpu->job_count;
-  return !yields && gang_is_alone(waiter) && holders_may_have(waiter);
+  return !yields && gang_is_alone(waiter) && books_may_hold(waiter);
 }
 
 static void add_to_level(struct sched_level *level, const struct sched_job *holder, uint64_t now_ns) {
@@ -504,7 +489,7 @@ static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns, uint64_t
   const struct list *node = account->late ? first_of(account) : first_beside(account);
   for (; node != &account->share->gpu->queue; node = node->next) {
     const struct sched_job *waiter = job_of_queue(node);
-    bool begun = waiter->turns && waiter->account == account && holders_may_have(waiter);
+    bool begun = waiter->turns && waiter->account == account && books_may_hold(waiter);
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
     begin_ns = begun ? placed_ns(waiter) : account->ended_ns;
@@ -548,7 +533,7 @@ static uint64_t users_begin_ns(const struct sched_account *account, uint64_t her
   const struct list *queue = queue_of(gpu);
   list_each(node, queue) {
     const struct sched_account *other = job_of_queue(node)->account;
-    bool begun = other->begun && other->late == account->late && holders_may_have(job_of_queue(node));
+    bool begun = other->begun && other->late == account->late && books_may_hold(job_of_queue(node));
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
     begin_ns = begun ? user_ns(other, now_ns) : gpu->user_ended_ns[account->late];
@@ -604,4 +589,27 @@ uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
     place = max_u64(place, other->queue_key);
   }
   return place;
+}
+
+void policy_rerank(struct sched_job *job) {
+  if (job->state != GS_JOB_WAITING)
+    return;
+  list_remove(&job->waiting);
+  queue_insert(job, policy_rank(job, job->since_ns));
+  job->gpu->changes++;
+}
+
+void policy_set(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns) {
+  bool other = (policy == GS_POLICY_FAIR) != (gpu->settings.policy == GS_POLICY_FAIR);
+  gpu->settings.policy = policy;
+  list_each(node, &gpu->jobs) {
+    struct sched_job *job = job_of(node);
+    if (other) {
+      policy_leave(job, now_ns);
+      policy_enter(job, now_ns);
+    }
+    if (job->state == GS_JOB_WAITING)
+      queue_number(job, policy_rank(job, job->since_ns));
+  }
+  queue_unsort(gpu);
 }

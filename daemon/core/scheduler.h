@@ -113,7 +113,7 @@ struct sched_tally {
   uint64_t held_ns, waited_ns, turns;
 };
 
-/* Who takes part of what a GPU has for those that hold together (holders.c). */
+/* Who takes part of what a GPU has for those that hold together (seats.c). */
 enum sched_seat {
   SCHED_SEAT_NONE,
   SCHED_SEAT_HOLDS,
@@ -174,7 +174,7 @@ struct sched_share {
  * may claim, else of those that fit. */
 #define SCHED_LOOKAHEAD 64
 
-/* Jobs without a gang that wait on a GPU, as holders.c has found them last: those that could hold, the first
+/* Jobs without a gang that wait on a GPU, as seats.c has found them last: those that could hold, the first
  * in the queue first. */
 struct sched_singles {
   struct sched_job *jobs[SCHED_LOOKAHEAD];
@@ -198,7 +198,7 @@ struct sched_gpu {
   uint64_t recheck_ns;      /* owed: when to look whether it still is */
   bool dirty;               /* something has happened: a plan is due */
   uint64_t preempt_ns;      /* when a holder may be interrupted that may not be yet */
-  int64_t preempt_saved_ns; /* what preemptions may cost (holders.c), at preempt_saved_at_ns */
+  int64_t preempt_saved_ns; /* what preemptions may cost (seats.c), at preempt_saved_at_ns */
   uint64_t preempt_saved_at_ns;
   bool wanted_told;          /* some holder believes that others wait */
   uint64_t epoch;            /* of the last grant */
@@ -219,9 +219,8 @@ struct sched_gpu {
   struct list queue;         /* WAITING (policy.c) */
   bool queue_unsorted;       /* until somebody looks at it (queue_of) */
   uint64_t queued;           /* jobs and accounts, so far: what numbers them */
-  struct list
-      holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
-  struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
+  struct list holders; /* HOLDING, in the order of their grants; while serialized, those that fit (seats.c) */
+  struct list ranked;  /* the same, as sorted last: nearly by rank, the worst first */
   struct sched_seats seats[SCHED_SEAT_OVERDUE + 1];
   uint64_t grants;      /* so far: what numbers holders */
   struct list next;     /* WAITING: to be granted as soon as those that must stop have */
@@ -231,7 +230,7 @@ struct sched_gpu {
   uint32_t job_count, waiting_count, holder_count;
   uint32_t active_count;                             /* of the holders, those that run */
   uint32_t gang_count;                               /* of the jobs: those with a gang */
-  uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
+  uint64_t looked_at;                                /* how many waiters were, for a place (seats.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
@@ -255,7 +254,7 @@ struct sched_gpu {
   uint64_t changes; /* of what decides who holds, so far */
   struct sched_singles singles;
   uint64_t events;                    /* so far */
-  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (report.c) */
+  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (turns.c) */
   uint64_t replan_ns; /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   uint64_t evicted_bytes, restored_bytes; /* these are moved_bytes */
@@ -334,7 +333,7 @@ struct sched_job {
   int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
   uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
-  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (report.c) */
+  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (turns.c) */
   uint64_t ahead_ns;
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
@@ -359,7 +358,7 @@ struct sched_job {
   uint64_t extra_bytes;   /* of that, what it needs more than it has, as others have not told of it */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
-  uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
+  uint64_t need_bytes;      /* to hold, of what others could have (seats.c) */
   uint64_t reach_bytes;     /* how far used_bytes may grow unasked */
   uint64_t resident_bytes;  /* believed to be on the card */
   uint64_t restoring_ns;    /* when it last told of a restore that goes on; 0: none does */
