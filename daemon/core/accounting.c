@@ -15,7 +15,7 @@
  * What a job has is granted first, and a report never tells of more. Only what it has as it comes is its word
  * alone (alleged_bytes), and may be more than anybody would have been granted. So of what a user's jobs
  * allege no more counts in what other users may have than the user could have been granted by its max_bytes,
- * or that the card has. What is beyond is in gpu->excess_bytes. It counts everywhere else: it may be there.
+ * or that the card has (excess_bytes). What is beyond counts everywhere else: it may be there.
  */
 #include <errno.h>
 
@@ -213,48 +213,59 @@ static uint64_t excess_bytes(const struct sched_share *share) {
   return less_u64(share->alleged_bytes, most_bytes);
 }
 
-static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
-  return less_u64(gpu->used_bytes - gpu->excess_bytes, sched_gpu_capacity_bytes(gpu));
+/* Of all users. */
+static uint64_t all_excess_bytes(const struct sched_gpu *gpu) {
+  uint64_t bytes = 0;
+  list_each(node, &gpu->shares) { bytes += excess_bytes(list_entry(node, struct sched_share, link)); }
+  return bytes;
+}
+
+/* What jobs have, and will have. */
+static uint64_t spoken_for_bytes(const struct sched_gpu *gpu) {
+  return gpu->used_bytes + gpu->ephemeral_bytes;
+}
+
+/* How far that of all GPUs but this one is beyond their cards. */
+static uint64_t others_overflow_bytes(const struct scheduler *scheduler, const struct sched_gpu *gpu,
+                                      uint64_t (*has_bytes)(const struct sched_gpu *gpu)) {
+  uint64_t bytes = 0;
+  list_each(node, &scheduler->gpus) {
+    const struct sched_gpu *other = list_entry(node, struct sched_gpu, link);
+    uint64_t counted_bytes = has_bytes(other) - all_excess_bytes(other);
+    if (other != gpu)
+      bytes = add_u64(bytes, less_u64(counted_bytes, sched_gpu_capacity_bytes(other)));
+  }
+  return bytes;
+}
+
+static uint64_t used_bytes_of(const struct sched_gpu *gpu) { return gpu->used_bytes; }
+
+uint64_t scheduler_overflow_bytes(const struct scheduler *scheduler) {
+  return others_overflow_bytes(scheduler, NULL, used_bytes_of);
 }
 
 static uint64_t faultless_bytes(const struct sched_job *job) {
   return less_u64(fixed_bytes(job), job->pinned_bytes);
 }
 
+static void set_alleged(struct sched_job *job, uint64_t alleged_bytes) {
+  if (!job->share)
+    return;
+  job->share->alleged_bytes = job->share->alleged_bytes - job->alleged_bytes + alleged_bytes;
+  job->alleged_bytes = alleged_bytes;
+}
+
 static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes) {
   struct sched_gpu *gpu = job->gpu;
-  struct scheduler *scheduler = gpu->scheduler;
-  uint64_t alleged_bytes = min_u64(job->alleged_bytes, used_bytes);
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  scheduler->movable_bytes -= job->used_bytes - job->pinned_bytes;
+  set_alleged(job, min_u64(job->alleged_bytes, used_bytes));
   gpu->faultless_bytes -= faultless_bytes(job);
   gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
   gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
-  if (job->share) {
-    gpu->excess_bytes -= excess_bytes(job->share);
+  if (job->share)
     job->share->used_bytes = job->share->used_bytes - job->used_bytes + used_bytes;
-    job->share->alleged_bytes = job->share->alleged_bytes - job->alleged_bytes + alleged_bytes;
-    gpu->excess_bytes += excess_bytes(job->share);
-  }
-  job->alleged_bytes = alleged_bytes;
   job->used_bytes = used_bytes;
   job->pinned_bytes = pinned_bytes;
-  scheduler->movable_bytes += used_bytes - pinned_bytes;
   gpu->faultless_bytes += faultless_bytes(job);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
-static void set_alleged(struct sched_job *job, uint64_t alleged_bytes) {
-  struct sched_share *share = job->share;
-  struct sched_gpu *gpu = job->gpu;
-  if (!share)
-    return;
-  gpu->scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->excess_bytes -= excess_bytes(share);
-  share->alleged_bytes = share->alleged_bytes - job->alleged_bytes + alleged_bytes;
-  job->alleged_bytes = alleged_bytes;
-  gpu->excess_bytes += excess_bytes(share);
-  gpu->scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
@@ -293,46 +304,12 @@ void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns) {
 
 void books_vouch(struct sched_job *job) { set_alleged(job, 0); }
 
-/* Again, as the capacity is another. */
-static void count_excess(struct sched_gpu *gpu) {
-  gpu->excess_bytes = 0;
-  list_each(node, &gpu->shares) {
-    gpu->excess_bytes += excess_bytes(list_entry(node, struct sched_share, link));
-  }
-}
-
-void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes) {
-  struct scheduler *scheduler = gpu->scheduler;
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->settings.capacity_bytes = capacity_bytes;
-  count_excess(gpu);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
-void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes) {
-  struct scheduler *scheduler = gpu->scheduler;
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->total_bytes = total_bytes;
-  count_excess(gpu);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
-void books_set_max(struct sched_share *share, uint64_t max_bytes) {
-  struct sched_gpu *gpu = share->gpu;
-  struct scheduler *scheduler = gpu->scheduler;
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->excess_bytes -= excess_bytes(share);
-  share->max_bytes = max_bytes;
-  gpu->excess_bytes += excess_bytes(share);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
 /* ---- what they may have ---- */
 
 /* How much the jobs of this GPU may use together: its card, and the host memory that other GPUs leave. */
 static uint64_t bound_bytes(const struct sched_gpu *gpu) {
   const struct scheduler *scheduler = gpu->scheduler;
-  uint64_t others_bytes = scheduler->overflow_bytes - overflow_bytes(gpu);
+  uint64_t others_bytes = others_overflow_bytes(scheduler, gpu, used_bytes_of);
   return add_u64(sched_gpu_capacity_bytes(gpu), less_u64(scheduler->host_memory_bytes, others_bytes));
 }
 
@@ -360,7 +337,7 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
 
 /* Of other users' jobs. */
 static uint64_t others_excess_bytes(const struct sched_job *job) {
-  return job->gpu->excess_bytes - excess_bytes(job->share);
+  return all_excess_bytes(job->gpu) - excess_bytes(job->share);
 }
 
 /* How far one may grow: a job without page faults could never run with more than fits. */
@@ -369,23 +346,6 @@ static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
   bytes = min_u64(bytes, left_to_user_bytes(job));
   return job->managed ? bytes : min_u64(bytes, add_u64(fitting_bytes(job), job->paging_bytes));
-}
-
-/* What jobs have, and will have. */
-static uint64_t spoken_for_bytes(const struct sched_gpu *gpu) {
-  return gpu->used_bytes + gpu->ephemeral_bytes;
-}
-
-/* Of that, what is beyond the cards of all GPUs but this one. */
-static uint64_t others_overflow_bytes(const struct sched_gpu *gpu) {
-  uint64_t bytes = 0;
-  list_each(node, &gpu->scheduler->gpus) {
-    const struct sched_gpu *other = list_entry(node, struct sched_gpu, link);
-    if (other != gpu)
-      bytes = add_u64(
-          bytes, less_u64(spoken_for_bytes(other) - other->excess_bytes, sched_gpu_capacity_bytes(other)));
-  }
-  return bytes;
 }
 
 /* The most that it could have if nobody else had anything. */
@@ -410,7 +370,8 @@ static uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_byt
 bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   const struct sched_gpu *gpu = job->gpu;
   uint64_t uncounted_bytes = job->used_bytes + job->ephemeral.counted_bytes + others_excess_bytes(job);
-  uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes, others_overflow_bytes(gpu));
+  uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes,
+                                 others_overflow_bytes(gpu->scheduler, gpu, spoken_for_bytes));
   uint64_t bound_bytes = add_u64(sched_gpu_capacity_bytes(gpu), host_bytes);
   uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - uncounted_bytes);
   if (!job->managed)
@@ -444,11 +405,13 @@ enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t tota
 }
 
 bool books_update_tight(struct scheduler *scheduler) {
-  uint64_t bound_bytes = scheduler->host_memory_bytes;
-  bool tight = scheduler->movable_bytes > bound_bytes;
+  uint64_t bound_bytes = scheduler->host_memory_bytes, movable_bytes = 0;
+  list_each(node, &scheduler->gpus) {
+    const struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
+    movable_bytes += gpu->used_bytes - gpu->pinned_bytes;
+  }
   /* Once tight, it must have become clearly less, or every small allocation would be told to everybody. */
-  if (scheduler->host_tight && scheduler->movable_bytes > bound_bytes - bound_bytes / 16)
-    tight = true;
+  bool tight = movable_bytes > bound_bytes - (scheduler->host_tight ? bound_bytes / 16 : 0);
   bool changed = tight != scheduler->host_tight;
   scheduler->host_tight = tight;
   return changed;
@@ -524,8 +487,6 @@ static void begin(struct sched_gpu *gpu, uint64_t now_ns) {
 }
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns) {
-  if (bytes == 0)
-    return;
   begin(gpu, now_ns);
   gpu->noted_bytes = min_u64(gpu->noted_bytes + bytes, sched_gpu_capacity_bytes(gpu));
   count(gpu);

@@ -111,11 +111,10 @@ void gang_stop(const struct sched_gang *gang) {
 
 /* ---- claims ---- */
 
-/* Another gang has claimed the GPU: its member is the first in the queue. */
+/* Another gang has claimed the GPU, on which a member waits: its own is the first in the queue. */
 static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
-  const struct list *queue = queue_of(gpu);
-  const struct sched_job *first = list_empty(queue) ? NULL : job_of_queue(queue->next);
-  return first && gang_claims(first) && first->gang != gang;
+  const struct sched_job *first = job_of_queue(queue_of(gpu)->next);
+  return gang_claims(first) && first->gang != gang;
 }
 
 #define PATIENCE 8 /* quanta */

@@ -156,10 +156,6 @@ void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns);
 /* All that it has has been granted. */
 void books_vouch(struct sched_job *job);
 
-void books_set_max(struct sched_share *share, uint64_t max_bytes);
-void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes);
-void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes);
-
 /* What it reports to be pinned, as far as that is believed. */
 uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes);
 

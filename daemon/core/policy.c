@@ -115,12 +115,11 @@ static const struct policy policies[] = {
 
 bool queue_precedes(const struct sched_job *a, const struct sched_job *b) {
   const struct sched_account *of_a = a->account, *of_b = b->account;
-  bool claims_a = gang_claims(a), claims_b = gang_claims(b);
-  if (claims_a != claims_b)
-    return claims_a;
-  if (!claims_a && of_a->queue_key != of_b->queue_key)
+  if (gang_claims(a) != gang_claims(b)) /* one gang at most claims a GPU, and has one member there */
+    return gang_claims(a);
+  if (of_a->queue_key != of_b->queue_key)
     return of_a->queue_key < of_b->queue_key;
-  if (!claims_a && of_a->queue_number != of_b->queue_number)
+  if (of_a->queue_number != of_b->queue_number)
     return of_a->queue_number < of_b->queue_number;
   if (a->queue_key != b->queue_key)
     return a->queue_key < b->queue_key;
@@ -275,10 +274,7 @@ static const struct policy *policy_of(const struct sched_job *job) {
 static bool is_late(const struct sched_job *job) { return job->terms.class == GS_CLASS_OPPORTUNISTIC; }
 
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
-  if (job->state == GS_JOB_WAITING && gang_claims(job))
-    return 0; /* it comes first */
-  uint64_t rank = min_u64(max_u64(policy_of(job)->rank(job, now_ns), 1), LATE - 1);
-  return is_late(job) ? rank | LATE : rank;
+  return max_u64(policy_of(job)->rank(job, now_ns), 1);
 }
 
 /* By so much a rank may be better and not go first: fair hands out whole quanta, so after another one the job
@@ -310,8 +306,6 @@ bool policy_goes_by_rank(const struct sched_gpu *gpu) { return gpu->settings.pol
 static uint64_t user_worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
                               uint64_t now_ns) {
   const struct sched_account *ahead = holder->account, *behind = waiter->account;
-  if (ahead->late != behind->late)
-    return ahead->late ? now_ns : SCHED_NEVER;
   uint64_t lacks = less_u64(add_u64(user_ns(behind, now_ns), margin), user_ns(ahead, now_ns));
   double growth = (double)ahead->seats / ahead->share->weight - (double)behind->seats / behind->share->weight;
   if (lacks == 0)
@@ -337,6 +331,8 @@ static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
 /* When the rank of the holder, which runs, will be worse than the waiter's by the margin. */
 static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
                          uint64_t now_ns) {
+  if (is_late(waiter) != is_late(holder))
+    return is_late(holder) ? now_ns : SCHED_NEVER;
   if (of_two_users(waiter, holder))
     return user_worse_ns(holder, waiter, margin, now_ns);
   uint64_t lacks = less_u64(add_u64(waiter->queue_key, margin), policy_rank(holder, now_ns));
@@ -345,9 +341,9 @@ static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job 
 
 uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct policy *policy = policy_of(waiter);
-  if (is_late(waiter) != is_late(holder))
-    return is_late(holder) ? now_ns : SCHED_NEVER;
-  return policy->margin ? worse_ns(holder, waiter, policy->margin(waiter->gpu), now_ns) : SCHED_NEVER;
+  if (!policy->margin && is_late(waiter) == is_late(holder))
+    return SCHED_NEVER;
+  return worse_ns(holder, waiter, policy->margin ? policy->margin(waiter->gpu) : 0, now_ns);
 }
 
 uint64_t policy_outranks_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
@@ -465,8 +461,7 @@ static uint64_t most_ns(const struct sched_job *job) {
 
 /* By what it is sorted, as far as that is `fair`'s. */
 static uint64_t placed_ns(const struct sched_job *waiter) {
-  return max_u64(waiter->virtual_ns,
-                 min_u64(waiter->queue_key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
+  return max_u64(waiter->virtual_ns, min_u64(waiter->queue_key, add_u64(waiter->virtual_ns, leap(waiter))));
 }
 
 /* Its own, or of a holder of its user's. */
@@ -579,7 +574,7 @@ uint64_t policy_user_rank(const struct sched_job *job, uint64_t now_ns) {
 uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
   uint64_t rank = policy_rank(job, now_ns);
   uint64_t span = min_u64(leap(job), less_u64(most_ns(job), job->virtual_ns));
-  if (rank == 0 || span == 0 || job->turns == 0)
+  if (span == 0 || job->turns == 0)
     return rank;
   uint64_t place = rank;
   for (const struct list *node = first_of(job->account); node != &job->gpu->queue; node = node->next) {

@@ -446,7 +446,7 @@ enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY, SETTING_POLICY };
 
 void scheduler_set_size(struct sched_gpu *gpu, uint64_t total_bytes, uint64_t now_ns,
                         struct sched_change *change) {
-  books_set_size(gpu, min_u64(total_bytes, SCHED_BYTES_MAX));
+  gpu->total_bytes = min_u64(total_bytes, SCHED_BYTES_MAX);
   admission_count_needs(gpu);
   change_add_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
@@ -461,7 +461,7 @@ static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value,
   else if (setting == SETTING_POLICY)
     policy_set(gpu, (enum gs_policy)value, now_ns);
   else
-    books_set_capacity(gpu, value);
+    gpu->settings.capacity_bytes = value;
   if (setting == SETTING_CAPACITY)
     admission_count_needs(gpu);
   if (setting == SETTING_MODE || setting == SETTING_CAPACITY)
@@ -554,7 +554,7 @@ void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t ma
                          struct sched_change *change) {
   policy_charge_seats(share->gpu, now_ns); /* by its old weight */
   share->weight = weight;
-  books_set_max(share, max_bytes);
+  share->max_bytes = max_bytes;
   conclude(share->gpu, now_ns, change);
 }
 

@@ -68,9 +68,7 @@ struct scheduler {
   uint64_t settle_ns;         /* turns that memory has begun go on at least so long (against flapping) */
   uint64_t overhead_ns;       /* what the driver refuses is tried again after so long, at first */
   uint64_t host_memory_bytes; /* how far all jobs together may exceed their cards */
-  uint64_t overflow_bytes;    /* how far they do */
-  uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
-  bool host_tight;            /* that is more than host_memory_bytes */
+  bool host_tight;            /* what could have to be kept there is more than that */
   uint32_t entrant_count;     /* of all GPUs */
   bool deferred;              /* the caller's: events wait for scheduler_plan() */
   bool dirty;                 /* some GPU is; the last event was then: */
@@ -235,7 +233,6 @@ struct sched_gpu {
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
-  uint64_t excess_bytes;    /* of used_bytes: what users allege beyond what could be theirs (accounting.c) */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
@@ -584,6 +581,8 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 
 /* ---- figures ---- */
 
+/* How far all jobs together exceed their cards. */
+uint64_t scheduler_overflow_bytes(const struct scheduler *scheduler);
 /* The quantum, as set or as found. */
 uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu);
 /* Until holders must stop because others wait; SCHED_NEVER: nobody need. */

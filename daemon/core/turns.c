@@ -236,14 +236,12 @@ static void choose_now(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
 
 static void foresee(struct sched_gpu *gpu, bool next, uint64_t now_ns) {
   uint64_t end_ns = max_u64(turns_quantum_end_ns(gpu), now_ns); /* while a place is owed it has passed */
-  uint64_t preempt_ns = gpu->preempt_ns;
   struct choice choice = choice_begin(gpu, true, end_ns);
   policy_sort_users(gpu, end_ns);
   choice.foreseen = true;
   list_each(node, &gpu->holders) { job_of_turn(node)->goes = false; }
   choose(&choice, &gpu->later);
   list_each(node, &gpu->holders) { job_of_turn(node)->goes |= job_of_turn(node)->displaced; }
-  gpu->preempt_ns = preempt_ns;
   keep_all(gpu);
   policy_sort_users(gpu, now_ns); /* nobody has had that yet */
   if (!next)

@@ -200,7 +200,7 @@ START_TEST(absurd_sizes_do_not_overflow) {
   ck_assert_uint_eq(world.gpus[0].used_bytes, GIB); /* it has been granted nothing */
   world_memory(&world, 1, 0);
   ck_assert_uint_eq(world.gpus[0].used_bytes, GIB);
-  ck_assert_uint_eq(world.scheduler.overflow_bytes, 0);
+  ck_assert_uint_eq(scheduler_overflow_bytes(&world.scheduler), 0);
 }
 END_TEST
 
