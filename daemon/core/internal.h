@@ -232,10 +232,6 @@ bool books_may_hold(const struct sched_job *job);
  * account's jobs after the other's; equal ones in the order in which they were put there. */
 void queue_insert(struct sched_job *job, uint64_t key);
 
-/* For many at a time: the key of one that is in the queue; and afterwards, that it is out of order. */
-void queue_number(struct sched_job *job, uint64_t key);
-void queue_unsort(struct sched_gpu *gpu);
-
 /* Those that wait, in order: whoever looks at them all takes this. */
 const struct list *queue_of(const struct sched_gpu *gpu);
 

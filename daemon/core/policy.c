@@ -130,12 +130,10 @@ static bool node_precedes(const struct list *a, const struct list *b) {
   return queue_precedes(job_of_queue(a), job_of_queue(b));
 }
 
-void queue_number(struct sched_job *job, uint64_t key) {
+static void number(struct sched_job *job, uint64_t key) {
   job->queue_key = key;
   job->queue_number = ++job->gpu->queued;
 }
-
-void queue_unsort(struct sched_gpu *gpu) { gpu->queue_unsorted = true; }
 
 const struct list *queue_of(const struct sched_gpu *gpu) {
   struct sched_gpu *sorted =
@@ -148,7 +146,7 @@ const struct list *queue_of(const struct sched_gpu *gpu) {
 
 void queue_insert(struct sched_job *job, uint64_t key) {
   struct list *queue = &job->gpu->queue, *before = queue->previous;
-  queue_number(job, key);
+  number(job, key);
   while (!job->gpu->queue_unsorted && before != queue && node_precedes(&job->waiting, before))
     before = before->previous;
   list_append(before->next, &job->waiting); /* which puts it before that */
@@ -204,7 +202,7 @@ static void sort_user(struct sched_account *account, uint64_t now_ns) {
     return;
   account->queue_key = rank;
   account->queue_number = ++gpu->queued;
-  queue_unsort(gpu);
+  gpu->queue_unsorted = true;
 }
 
 void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns) {
@@ -604,7 +602,7 @@ void policy_set(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns) {
       policy_enter(job, now_ns);
     }
     if (job->state == GS_JOB_WAITING)
-      queue_number(job, policy_rank(job, job->since_ns));
+      number(job, policy_rank(job, job->since_ns));
   }
-  queue_unsort(gpu);
+  gpu->queue_unsorted = true;
 }
