@@ -551,12 +551,14 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
   forget(gpu, change);
 }
 
+/* ---- what there is for those that hold ---- */
+
+bool sched_job_enters(const struct sched_job *job) { return !list_empty(&job->entry.link); }
+
 uint64_t sched_job_expected_bytes(const struct sched_job *job) {
   return sched_job_enters(job) ? books_wish_bytes(job, job->entry.total_bytes)
                                : job->used_bytes + ephemeral_bytes(job);
 }
-
-/* ---- what there is for those that hold ---- */
 
 struct seats seats_all(const struct sched_gpu *gpu) {
   uint64_t stuck_bytes = gpu->pinned_bytes + gpu->staying_bytes;
@@ -615,5 +617,3 @@ bool books_may_hold(const struct sched_job *job) {
   seats_take_all(&seats, job->gpu, SCHED_SEAT_OVERDUE);
   return !sched_job_too_big(job) && !books_blocked(job) && !silence_bars(job) && seats_fit(&seats, job);
 }
-
-bool sched_job_enters(const struct sched_job *job) { return !list_empty(&job->entry.link); }

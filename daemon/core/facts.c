@@ -1,6 +1,6 @@
 /*
  * facts.c - what is known besides memory: of time, hand-overs, users that keep the GPU, members of gangs; and
- * what has yet to be told. Nothing here decides anything.
+ * what has yet to be told.
  */
 #include <math.h>
 

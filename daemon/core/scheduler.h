@@ -21,7 +21,7 @@
 #include "common/list.h"
 #include "gpushare/protocol.h"
 
-/* Instead of a quantum: as short as hand-overs allow (turns.c). */
+/* Instead of a quantum: as short as hand-overs allow (facts.c). */
 #define SCHED_TQ_AUTO 0
 #define SCHED_LOSS_PERMILLE 50
 #define SCHED_TQ_MIN_NS GS_TQ_MIN_NS
@@ -202,7 +202,7 @@ struct sched_gpu {
   uint64_t epoch;            /* of the last grant */
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
-  struct list shunned;       /* of these, those with silent jobs (turns.c) */
+  struct list shunned;       /* of these, those with silent jobs (facts.c) */
   struct list seated;        /* accounts with seats */
   uint32_t card_seats[2];    /* of all accounts; opportunistic second */
   uint64_t card_ns[2];       /* the time that each of those seats has had, as of card_at_ns */
@@ -286,7 +286,7 @@ struct sched_ephemeral {
   bool recurs;            /* it has come back to about high_bytes */
 };
 
-/* What it waits for to begin (accounting.c). */
+/* What it waits for to begin (memory_plan.c). */
 struct sched_entry {
   struct list link; /* gpu->entrants; empty: it does not wait */
   uint64_t total_bytes, pinned_bytes;
@@ -612,7 +612,7 @@ enum gs_rule sched_job_rule(const struct sched_job *job);
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);
 
 /* GPU time: the time that it ran, from the moment when all that it needs was on the card. So far; and still,
- * as far as is known (policy.c). */
+ * as far as is known (facts.c). */
 uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);
