@@ -15,24 +15,13 @@
  * What a job has is granted first, and a report never tells of more. Only what it has as it comes is its word
  * alone (alleged_bytes), and may be more than anybody would have been granted. So of what a user's jobs
  * allege no more counts in what other users may have than the user could have been granted by its max_bytes,
- * or that the card has. What is beyond is in gpu->excess_bytes. It counts everywhere else: it may be there.
+ * or that the card has (excess_bytes). What is beyond counts everywhere else: it may be there.
  */
 #include <errno.h>
 
 #include "core/internal.h"
 
 /* ---- what there is ---- */
-
-uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu) {
-  uint64_t set_bytes = gpu->settings.capacity_bytes;
-  if (set_bytes == 0)
-    return gpu->total_bytes;
-  return gpu->total_bytes ? min_u64(set_bytes, gpu->total_bytes) : set_bytes;
-}
-
-uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu) {
-  return less_u64(sched_gpu_capacity_bytes(gpu), add_u64(gpu->overhead_bytes, gpu->away_bytes));
-}
 
 uint64_t sched_job_usable_bytes(const struct sched_job *job) {
   return less_u64(sched_gpu_usable_bytes(job->gpu), job->extra_bytes);
@@ -93,7 +82,7 @@ void books_claim(struct sched_job *job) {
   job->staying_bytes = staying_bytes(job);
   gpu->claim_bytes += job->claim_bytes;
   gpu->staying_bytes += job->staying_bytes;
-  holders_count_need(job);
+  books_count_need(job);
 }
 
 bool books_blocked(const struct sched_job *job) {
@@ -154,7 +143,7 @@ void ephemeral_count(struct sched_job *job) {
   job->gpu->ephemeral_bytes -= job->ephemeral.counted_bytes;
   job->ephemeral.counted_bytes = ephemeral_bytes(job);
   job->gpu->ephemeral_bytes += job->ephemeral.counted_bytes;
-  holders_count_need(job);
+  books_count_need(job);
 }
 
 static void watch(struct sched_job *job, uint64_t high_bytes, uint64_t now_ns) {
@@ -224,48 +213,59 @@ static uint64_t excess_bytes(const struct sched_share *share) {
   return less_u64(share->alleged_bytes, most_bytes);
 }
 
-static uint64_t overflow_bytes(const struct sched_gpu *gpu) {
-  return less_u64(gpu->used_bytes - gpu->excess_bytes, sched_gpu_capacity_bytes(gpu));
+/* Of all users. */
+static uint64_t all_excess_bytes(const struct sched_gpu *gpu) {
+  uint64_t bytes = 0;
+  list_each(node, &gpu->shares) { bytes += excess_bytes(list_entry(node, struct sched_share, link)); }
+  return bytes;
+}
+
+/* What jobs have, and will have. */
+static uint64_t spoken_for_bytes(const struct sched_gpu *gpu) {
+  return gpu->used_bytes + gpu->ephemeral_bytes;
+}
+
+/* How far that of all GPUs but this one is beyond their cards. */
+static uint64_t others_overflow_bytes(const struct scheduler *scheduler, const struct sched_gpu *gpu,
+                                      uint64_t (*has_bytes)(const struct sched_gpu *gpu)) {
+  uint64_t bytes = 0;
+  list_each(node, &scheduler->gpus) {
+    const struct sched_gpu *other = list_entry(node, struct sched_gpu, link);
+    uint64_t counted_bytes = has_bytes(other) - all_excess_bytes(other);
+    if (other != gpu)
+      bytes = add_u64(bytes, less_u64(counted_bytes, sched_gpu_capacity_bytes(other)));
+  }
+  return bytes;
+}
+
+static uint64_t used_bytes_of(const struct sched_gpu *gpu) { return gpu->used_bytes; }
+
+uint64_t scheduler_overflow_bytes(const struct scheduler *scheduler) {
+  return others_overflow_bytes(scheduler, NULL, used_bytes_of);
 }
 
 static uint64_t faultless_bytes(const struct sched_job *job) {
   return less_u64(fixed_bytes(job), job->pinned_bytes);
 }
 
+static void set_alleged(struct sched_job *job, uint64_t alleged_bytes) {
+  if (!job->share)
+    return;
+  job->share->alleged_bytes = job->share->alleged_bytes - job->alleged_bytes + alleged_bytes;
+  job->alleged_bytes = alleged_bytes;
+}
+
 static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes) {
   struct sched_gpu *gpu = job->gpu;
-  struct scheduler *scheduler = gpu->scheduler;
-  uint64_t alleged_bytes = min_u64(job->alleged_bytes, used_bytes);
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  scheduler->movable_bytes -= job->used_bytes - job->pinned_bytes;
+  set_alleged(job, min_u64(job->alleged_bytes, used_bytes));
   gpu->faultless_bytes -= faultless_bytes(job);
   gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
   gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
-  if (job->share) {
-    gpu->excess_bytes -= excess_bytes(job->share);
+  if (job->share)
     job->share->used_bytes = job->share->used_bytes - job->used_bytes + used_bytes;
-    job->share->alleged_bytes = job->share->alleged_bytes - job->alleged_bytes + alleged_bytes;
-    gpu->excess_bytes += excess_bytes(job->share);
-  }
-  job->alleged_bytes = alleged_bytes;
   job->used_bytes = used_bytes;
   job->pinned_bytes = pinned_bytes;
-  scheduler->movable_bytes += used_bytes - pinned_bytes;
   gpu->faultless_bytes += faultless_bytes(job);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
-static void set_alleged(struct sched_job *job, uint64_t alleged_bytes) {
-  struct sched_share *share = job->share;
-  struct sched_gpu *gpu = job->gpu;
-  if (!share)
-    return;
-  gpu->scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->excess_bytes -= excess_bytes(share);
-  share->alleged_bytes = share->alleged_bytes - job->alleged_bytes + alleged_bytes;
-  job->alleged_bytes = alleged_bytes;
-  gpu->excess_bytes += excess_bytes(share);
-  gpu->scheduler->overflow_bytes += overflow_bytes(gpu);
 }
 
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
@@ -304,46 +304,12 @@ void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns) {
 
 void books_vouch(struct sched_job *job) { set_alleged(job, 0); }
 
-/* Again, as the capacity is another. */
-static void count_excess(struct sched_gpu *gpu) {
-  gpu->excess_bytes = 0;
-  list_each(node, &gpu->shares) {
-    gpu->excess_bytes += excess_bytes(list_entry(node, struct sched_share, link));
-  }
-}
-
-void books_set_capacity(struct sched_gpu *gpu, uint64_t capacity_bytes) {
-  struct scheduler *scheduler = gpu->scheduler;
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->settings.capacity_bytes = capacity_bytes;
-  count_excess(gpu);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
-void books_set_size(struct sched_gpu *gpu, uint64_t total_bytes) {
-  struct scheduler *scheduler = gpu->scheduler;
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->total_bytes = total_bytes;
-  count_excess(gpu);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
-void books_set_max(struct sched_share *share, uint64_t max_bytes) {
-  struct sched_gpu *gpu = share->gpu;
-  struct scheduler *scheduler = gpu->scheduler;
-  scheduler->overflow_bytes -= overflow_bytes(gpu);
-  gpu->excess_bytes -= excess_bytes(share);
-  share->max_bytes = max_bytes;
-  gpu->excess_bytes += excess_bytes(share);
-  scheduler->overflow_bytes += overflow_bytes(gpu);
-}
-
 /* ---- what they may have ---- */
 
 /* How much the jobs of this GPU may use together: its card, and the host memory that other GPUs leave. */
 static uint64_t bound_bytes(const struct sched_gpu *gpu) {
   const struct scheduler *scheduler = gpu->scheduler;
-  uint64_t others_bytes = scheduler->overflow_bytes - overflow_bytes(gpu);
+  uint64_t others_bytes = others_overflow_bytes(scheduler, gpu, used_bytes_of);
   return add_u64(sched_gpu_capacity_bytes(gpu), less_u64(scheduler->host_memory_bytes, others_bytes));
 }
 
@@ -371,7 +337,7 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
 
 /* Of other users' jobs. */
 static uint64_t others_excess_bytes(const struct sched_job *job) {
-  return job->gpu->excess_bytes - excess_bytes(job->share);
+  return all_excess_bytes(job->gpu) - excess_bytes(job->share);
 }
 
 /* How far one may grow: a job without page faults could never run with more than fits. */
@@ -380,23 +346,6 @@ static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
   bytes = min_u64(bytes, left_to_user_bytes(job));
   return job->managed ? bytes : min_u64(bytes, add_u64(fitting_bytes(job), job->paging_bytes));
-}
-
-/* What jobs have, and will have. */
-static uint64_t spoken_for_bytes(const struct sched_gpu *gpu) {
-  return gpu->used_bytes + gpu->ephemeral_bytes;
-}
-
-/* Of that, what is beyond the cards of all GPUs but this one. */
-static uint64_t others_overflow_bytes(const struct sched_gpu *gpu) {
-  uint64_t bytes = 0;
-  list_each(node, &gpu->scheduler->gpus) {
-    const struct sched_gpu *other = list_entry(node, struct sched_gpu, link);
-    if (other != gpu)
-      bytes = add_u64(
-          bytes, less_u64(spoken_for_bytes(other) - other->excess_bytes, sched_gpu_capacity_bytes(other)));
-  }
-  return bytes;
 }
 
 /* The most that it could have if nobody else had anything. */
@@ -408,7 +357,7 @@ static uint64_t alone_bytes(const struct sched_job *job) {
 }
 
 /* If nobody else had anything, it could have that. */
-static bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+bool books_could_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   return total_bytes <= alone_bytes(job) && pinned_bytes <= sched_gpu_capacity_bytes(job->gpu);
 }
 
@@ -418,10 +367,11 @@ static uint64_t books_wish_bytes(const struct sched_job *job, uint64_t total_byt
 }
 
 /* Card and host have that left, beside what others have and will have. */
-static bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
+bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
   const struct sched_gpu *gpu = job->gpu;
   uint64_t uncounted_bytes = job->used_bytes + job->ephemeral.counted_bytes + others_excess_bytes(job);
-  uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes, others_overflow_bytes(gpu));
+  uint64_t host_bytes = less_u64(gpu->scheduler->host_memory_bytes,
+                                 others_overflow_bytes(gpu->scheduler, gpu, spoken_for_bytes));
   uint64_t bound_bytes = add_u64(sched_gpu_capacity_bytes(gpu), host_bytes);
   uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - uncounted_bytes);
   if (!job->managed)
@@ -455,11 +405,13 @@ enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t tota
 }
 
 bool books_update_tight(struct scheduler *scheduler) {
-  uint64_t bound_bytes = scheduler->host_memory_bytes;
-  bool tight = scheduler->movable_bytes > bound_bytes;
+  uint64_t bound_bytes = scheduler->host_memory_bytes, movable_bytes = 0;
+  list_each(node, &scheduler->gpus) {
+    const struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
+    movable_bytes += gpu->used_bytes - gpu->pinned_bytes;
+  }
   /* Once tight, it must have become clearly less, or every small allocation would be told to everybody. */
-  if (scheduler->host_tight && scheduler->movable_bytes > bound_bytes - bound_bytes / 16)
-    tight = true;
+  bool tight = movable_bytes > bound_bytes - (scheduler->host_tight ? bound_bytes / 16 : 0);
   bool changed = tight != scheduler->host_tight;
   scheduler->host_tight = tight;
   return changed;
@@ -483,8 +435,6 @@ bool books_update_tight(struct scheduler *scheduler) {
  */
 
 #define OVERHEAD_DOUBLINGS 5 /* 10 s at first: some 5 minutes in the end */
-
-static struct sched_job *job_of(struct list *node) { return list_entry(node, struct sched_job, link); }
 
 static bool is_any(const struct sched_gpu *gpu) { return gpu->noted_bytes || gpu->short_bytes; }
 
@@ -527,7 +477,7 @@ static void count(struct sched_gpu *gpu) {
     if (extra_bytes == job->extra_bytes)
       continue;
     job->extra_bytes = extra_bytes;
-    holders_count_need(job);
+    books_count_need(job);
   }
 }
 
@@ -537,8 +487,6 @@ static void begin(struct sched_gpu *gpu, uint64_t now_ns) {
 }
 
 void overhead_add(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns) {
-  if (bytes == 0)
-    return;
   begin(gpu, now_ns);
   gpu->noted_bytes = min_u64(gpu->noted_bytes + bytes, sched_gpu_capacity_bytes(gpu));
   count(gpu);
@@ -564,7 +512,7 @@ static void take_back(struct sched_gpu *gpu, uint64_t bytes, struct sched_change
     gpu->short_bytes += job_of(node)->short_bytes;
   }
   count(gpu);
-  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  change_add_all(gpu, SCHED_TELL_CAPACITY, change);
 }
 
 /* A daemon that is started anew gets to know the jobs one by one, while the memory of all is on the card. */
@@ -579,7 +527,7 @@ void overhead_on_arrival(struct sched_gpu *gpu, struct sched_change *change) {
     return;
   count(gpu);
   if (gpu->overhead_bytes != before_bytes)
-    turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+    change_add_all(gpu, SCHED_TELL_CAPACITY, change);
 }
 
 static void forget(struct sched_gpu *gpu, struct sched_change *change) {
@@ -603,102 +551,69 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
   forget(gpu, change);
 }
 
-/* ---- who begins ---- */
+/* ---- what there is for those that hold ---- */
 
-/*
- * A job that has said how much memory it will have, and has none yet, waits for its first memory until card
- * and host have all of that left, beside what the others have and will have. Who waits has nothing that
- * others could wait for; so only jobs without a gang do, whose process has no memory on other GPUs. Who has
- * begun, and who has said nothing, never waits here: it is given what there is, or refused.
- *
- * Those who wait begin in the order in which they came, opportunistic jobs after all others: so none of them
- * is passed for ever by smaller ones. Who could not begin if it were alone, since it asks for too much or its
- * limit has been lowered, is refused.
- */
-
-static struct list *entrants_of(const struct sched_job *job) {
-  return &job->gpu->entrants[job->terms.class == GS_CLASS_OPPORTUNISTIC];
-}
-
-static struct sched_job *first_entrant(const struct sched_gpu *gpu) {
-  struct list *first = list_first(&gpu->entrants[false]);
-  if (!first)
-    first = list_first(&gpu->entrants[true]);
-  return first ? list_entry(first, struct sched_job, entry.link) : NULL;
-}
-
-void admission_forget(struct sched_job *job) {
-  if (!sched_job_enters(job))
-    return;
-  list_remove(&job->entry.link);
-  job->gpu->scheduler->entrant_count--;
-  holders_count_need(job);
-}
+bool sched_job_enters(const struct sched_job *job) { return !list_empty(&job->entry.link); }
 
 uint64_t sched_job_expected_bytes(const struct sched_job *job) {
   return sched_job_enters(job) ? books_wish_bytes(job, job->entry.total_bytes)
                                : job->used_bytes + ephemeral_bytes(job);
 }
 
-bool sched_job_enters(const struct sched_job *job) { return !list_empty(&job->entry.link); }
+struct seats seats_all(const struct sched_gpu *gpu) {
+  uint64_t stuck_bytes = gpu->pinned_bytes + gpu->staying_bytes;
+  return (struct seats){.places = gpu->settings.mode == GS_MODE_ON ? 1 : UINT32_MAX,
+                        .bytes = less_u64(sched_gpu_usable_bytes(gpu), stuck_bytes)};
+}
 
-static bool has_others_before(const struct sched_job *job) {
+void books_count_need(struct sched_job *job) {
+  uint64_t bytes = max_u64(sched_job_expected_bytes(job), job->grows ? job->reach_bytes : 0);
+  struct sched_seats *seats = &job->gpu->seats[job->seat];
+  seats->bytes -= job->need_bytes;
+  job->need_bytes = less_u64(bytes, job->pinned_bytes + job->staying_bytes) + job->extra_bytes;
+  seats->bytes += job->need_bytes;
+}
+
+bool seats_fit(const struct seats *seats, const struct sched_job *job) {
+  return seats->taken == 0 ||
+         (seats->taken < seats->places && seats->taken_bytes + job->need_bytes <= seats->bytes);
+}
+
+void seats_take(struct seats *seats, const struct sched_job *job) {
+  seats->taken_bytes += job->need_bytes;
+  seats->taken++;
+}
+
+void seats_give(struct seats *seats, const struct sched_job *job) {
+  seats->taken_bytes -= job->need_bytes;
+  seats->taken--;
+}
+
+void seats_take_all(struct seats *seats, const struct sched_gpu *gpu, enum sched_seat which) {
+  seats->taken_bytes += gpu->seats[which].bytes;
+  seats->taken += gpu->seats[which].count;
+}
+
+void books_seat(struct sched_job *job, enum sched_seat seat) {
+  struct sched_seats *left = &job->gpu->seats[job->seat], *taken = &job->gpu->seats[seat];
+  left->bytes -= job->need_bytes;
+  left->count--;
+  job->seat = seat;
+  taken->bytes += job->need_bytes;
+  taken->count++;
+}
+
+bool books_may_join(const struct sched_job *job) {
   const struct sched_gpu *gpu = job->gpu;
-  return !list_empty(&gpu->entrants[false]) || !list_empty(entrants_of(job));
+  struct seats seats = seats_all(gpu);
+  seats_take_all(&seats, gpu, SCHED_SEAT_HOLDS);
+  seats_take_all(&seats, gpu, SCHED_SEAT_STOPS);
+  seats_take_all(&seats, gpu, SCHED_SEAT_OVERDUE);
+  return seats_fit(&seats, job);
 }
 
-bool admission_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes) {
-  admission_forget(job);
-  if (job->used_bytes || job->gang || !total_bytes || !job->terms.expected_bytes ||
-      !books_could_admit(job, total_bytes, pinned_bytes))
-    return false;
-  if (!has_others_before(job) && books_has_room(job, total_bytes, pinned_bytes))
-    return false;
-  job->entry.total_bytes = total_bytes;
-  job->entry.pinned_bytes = pinned_bytes;
-  list_append(entrants_of(job), &job->entry.link);
-  job->gpu->scheduler->entrant_count++;
-  holders_count_need(job);
-  return true;
-}
-
-void admission_count_needs(const struct sched_gpu *gpu) {
-  for (int late = 0; late < 2; late++)
-    list_each(node, &gpu->entrants[late]) {
-      holders_count_need(list_entry(node, struct sched_job, entry.link));
-    }
-}
-
-static void answer(struct sched_job *job, uint64_t granted_bytes, struct sched_change *change) {
-  admission_forget(job);
-  job->entry.granted_bytes = granted_bytes;
-  change_add(change, job, SCHED_TELL_MEMORY);
-}
-
-/* False: it goes on waiting. */
-static bool judge(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  uint64_t total_bytes = job->entry.total_bytes, pinned_bytes = job->entry.pinned_bytes, granted_bytes = 0;
-  if (!books_could_admit(job, total_bytes, pinned_bytes)) {
-    answer(job, 0, change);
-    return true;
-  }
-  if (!books_has_room(job, total_bytes, pinned_bytes) ||
-      books_admit(job, total_bytes, pinned_bytes, &granted_bytes) < 0)
-    return false;
-  answer(job, granted_bytes, change);
-  books_set_used(job, total_bytes, pinned_bytes, granted_bytes, now_ns);
-  residency_update_job(job, now_ns, change);
-  job->gpu->dirty = job->gpu->scheduler->dirty = true;
-  return true;
-}
-
-void admission_look(struct scheduler *scheduler, uint64_t now_ns, struct sched_change *change) {
-  if (scheduler->entrant_count == 0)
-    return;
-  list_each(node, &scheduler->gpus) {
-    struct sched_gpu *gpu = list_entry(node, struct sched_gpu, link);
-    struct sched_job *job = first_entrant(gpu);
-    while (job && judge(job, now_ns, change))
-      job = first_entrant(gpu);
-  }
+bool books_may_hold(const struct sched_job *job) {
+  struct seats seats = seats_all(job->gpu);
+  seats_take_all(&seats, job->gpu, SCHED_SEAT_OVERDUE);
+  return !sched_job_too_big(job) && !books_blocked(job) && !silence_bars(job) && seats_fit(&seats, job);
 }

@@ -4,7 +4,7 @@
  * A member that computed alone would wait on its card for the others, and two such programs that hold one
  * card each would wait for each other for ever. So all members ask when one does, and are granted in one go.
  * To that end a gang claims: when each of its members could have a place on its GPU at the same time, by the
- * rules that hold there (holders.c), those places are its own; who is in them must stop, and nobody else is
+ * rules that hold there (seats.c), those places are its own; who is in them must stop, and nobody else is
  * granted there before. Only one gang can claim a GPU, and it claims all of its GPUs or none, so no two gangs
  * wait for each other. A claimant waits for nothing but for holders to stop, which is bounded.
  *
@@ -26,40 +26,9 @@
  */
 #include "core/internal.h"
 
-static void make_dirty(struct sched_gpu *gpu) { gpu->dirty = gpu->scheduler->dirty = true; }
-
 static bool takes_turns(const struct sched_job *job) { return job->gpu->serialized; }
 
 /* ---- membership ---- */
-
-void gang_init(struct sched_gang *gang) {
-  *gang = (struct sched_gang){.claims = false};
-  list_init(&gang->members);
-}
-
-static bool has_one(const struct sched_gang *gang) { return gang->members.next == gang->members.previous; }
-
-bool gang_is_alone(const struct sched_job *job) { return !job->gang || has_one(job->gang); }
-
-/* The first member that does; NULL: none, or no gang. */
-static const struct sched_job *find(const struct sched_gang *gang, bool (*does)(const struct sched_job *)) {
-  if (!gang)
-    return NULL;
-  list_each(node, &gang->members) {
-    if (does(member_of(node)))
-      return member_of(node);
-  }
-  return NULL;
-}
-
-static bool waits(const struct sched_job *job) { return job->state == GS_JOB_WAITING; }
-static bool has_begun(const struct sched_job *job) {
-  return job->state == GS_JOB_HOLDING && takes_turns(job);
-}
-static bool is_paused(const struct sched_job *job) { return job->terms.paused; }
-static bool is_awaited(const struct sched_job *job) { return job->seat == SCHED_SEAT_OVERDUE; }
-
-bool gang_waits(const struct sched_gang *gang) { return find(gang, waits); }
 
 /* Those that wait go first in their queues, or not any more. */
 static void set_claims(struct sched_gang *gang, bool claims) {
@@ -67,23 +36,15 @@ static void set_claims(struct sched_gang *gang, bool claims) {
     return;
   gang->claims = claims;
   list_each(node, &gang->members) {
-    turns_rank(member_of(node));
-    make_dirty(member_of(node)->gpu);
+    policy_rerank(member_of(node));
+    gpu_make_dirty(member_of(node)->gpu);
   }
-}
-
-bool gang_claims(const struct sched_job *job) { return job->gang && job->gang->claims; }
-
-bool gang_goes_first(const struct sched_job *job) {
-  return gang_claims(job) || (job->terms.class != GS_CLASS_OPPORTUNISTIC && find(job->gang, has_begun));
 }
 
 void gang_disclaim(struct sched_gang *gang) {
   if (gang)
     set_claims(gang, false);
 }
-
-const struct sched_job *gang_paused(const struct sched_gang *gang) { return find(gang, is_paused); }
 
 void gang_leave(struct sched_job *job) {
   struct sched_gang *gang = job->gang;
@@ -94,8 +55,8 @@ void gang_leave(struct sched_job *job) {
     gang->held_up_by = NULL;
   job->gang = NULL;
   job->gpu->gang_count--;
-  turns_rank(job);
-  if (!gang_waits(gang) || has_one(gang))
+  policy_rerank(job);
+  if (!gang_waits(gang) || gang_has_one(gang))
     set_claims(gang, false);
   gang_look(gang);
 }
@@ -122,7 +83,7 @@ static void ask_all(struct sched_gang *gang, uint64_t now_ns) {
     if (takes_turns(job) && job->state == GS_JOB_IDLE && !job->terms.paused) {
       set_claims(gang, false);
       turns_set_state(job, GS_JOB_WAITING, now_ns);
-      make_dirty(job->gpu);
+      gpu_make_dirty(job->gpu);
     }
   }
 }
@@ -143,24 +104,17 @@ void gang_stop(const struct sched_gang *gang) {
     struct sched_job *job = member_of(node);
     if (takes_turns(job) && job->state == GS_JOB_HOLDING) {
       job->must_stop = true;
-      make_dirty(job->gpu);
+      gpu_make_dirty(job->gpu);
     }
   }
 }
 
-void gang_look(const struct sched_gang *gang) {
-  if (!gang)
-    return;
-  list_each(node, &gang->members) { make_dirty(member_of(node)->gpu); }
-}
-
 /* ---- claims ---- */
 
-/* Another gang has claimed the GPU: its member is the first in the queue. */
+/* Another gang has claimed the GPU, on which a member waits: its own is the first in the queue. */
 static bool is_shut_out(const struct sched_gang *gang, const struct sched_gpu *gpu) {
-  const struct list *queue = queue_of(gpu);
-  const struct sched_job *first = list_empty(queue) ? NULL : job_of_queue(queue->next);
-  return first && gang_claims(first) && first->gang != gang;
+  const struct sched_job *first = job_of_queue(queue_of(gpu)->next);
+  return gang_claims(first) && first->gang != gang;
 }
 
 #define PATIENCE 8 /* quanta */
@@ -175,21 +129,19 @@ static bool passes_over(const struct sched_job *job, uint64_t now_ns) {
     if (!queue_precedes(other, job))
       break;
     bool long_since = (now_ns - other->since_ns) / PATIENCE >= sched_gpu_tq_ns(job->gpu);
-    if (long_since && holders_may_have(other))
+    if (long_since && books_may_hold(other))
       return true;
   }
   return false;
 }
 
 static bool has_place(const struct sched_job *job, bool over, uint64_t now_ns) {
-  return job->state == GS_JOB_WAITING && holders_may_have(job) && !is_shut_out(job->gang, job->gpu) &&
+  return job->state == GS_JOB_WAITING && books_may_hold(job) && !is_shut_out(job->gang, job->gpu) &&
          (gang_goes_first(job) || !passes_over(job, now_ns)) && holders_would_make_way(job, over, now_ns);
 }
 
 /* It has not stopped in time: nobody is to wait for it. What it has submitted may wait for the others'. */
 static bool is_silent(const struct sched_job *job) { return job->flags & GS_STATE_OVERDUE; }
-
-bool gang_is_awaited(const struct sched_gang *gang) { return find(gang, is_awaited); }
 
 /* Turns are not taken there, or it holds already. */
 static bool needs_none(const struct sched_job *job) {
@@ -273,7 +225,7 @@ static struct sched_gang *elder(const struct sched_gang *gang, uint64_t now_ns) 
       if (other == gang || looked_at++ == SCHED_LOOKAHEAD)
         break;
       job->gpu->scheduler->gang_looks++;
-      if (!other || has_one(other) || since_ns(other) >= since_ns(gang))
+      if (!other || gang_has_one(other) || since_ns(other) >= since_ns(gang))
         continue;
       if (comes_first(other, gang_goes_first(job), now_ns))
         return other;
@@ -298,7 +250,7 @@ bool gang_claim(struct sched_gang *gang, uint64_t now_ns) {
 bool gang_keeps_claim(struct sched_gang *gang) {
   list_each(node, &gang->members) {
     const struct sched_job *job = member_of(node);
-    if (job->state == GS_JOB_WAITING && !holders_may_have(job)) {
+    if (job->state == GS_JOB_WAITING && !books_may_hold(job)) {
       set_claims(gang, false);
       return false;
     }
@@ -308,7 +260,7 @@ bool gang_keeps_claim(struct sched_gang *gang) {
 
 static bool holds_up(const struct sched_job *job) {
   job->gpu->scheduler->gang_looks++;
-  return job->terms.paused || (job->state == GS_JOB_WAITING && !holders_may_have(job));
+  return job->terms.paused || (job->state == GS_JOB_WAITING && !books_may_hold(job));
 }
 
 /* Who did the last time is likely to do so still. */
@@ -334,7 +286,7 @@ bool gang_is_ready(const struct sched_gang *gang) {
     const struct sched_job *job = member_of(node);
     if (!takes_turns(job) || is_silent(job) || job->state == GS_JOB_HOLDING)
       continue;
-    if (job->state != GS_JOB_WAITING || list_empty(&job->turn) || !holders_fit(job))
+    if (job->state != GS_JOB_WAITING || list_empty(&job->turn) || !books_may_join(job))
       return false;
   }
   return true;
@@ -346,7 +298,7 @@ void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *c
     if (job->state != GS_JOB_WAITING)
       continue;
     turns_grant(job->gpu, job, now_ns, change);
-    make_dirty(job->gpu);
+    gpu_make_dirty(job->gpu);
   }
   set_claims(gang, false);
 }

@@ -37,7 +37,7 @@
  *
  * With fifo, srtf and priority, and with fair if it is behind by a quantum, a waiting job takes the place of
  * a holder even before the quantum is over: so who rests for a moment does not lose a turn by it. Such
- * hand-overs may take one part in 20 of the time, of which a second can be saved up (holders.c); but
+ * hand-overs may take one part in 20 of the time, of which a second can be saved up (seats.c); but
  * production jobs interrupt opportunistic ones whatever that takes.
  */
 #include "core/internal.h"
@@ -49,8 +49,6 @@
 #define BEGIN_LOOKAHEAD 2              /* fair: who comes looks past so many that are as new */
 #define PATIENCE 32                    /* pack: quanta that somebody waits */
 #define LATE (UINT64_C(1) << 63)       /* ranks of opportunistic jobs; others are below that */
-#define BEGUN_NS UINT64_C(100000000)   /* srtf: what is expected at least of a job of unknown length */
-
 struct policy {
   uint64_t (*rank)(const struct sched_job *job, uint64_t now_ns);
   uint64_t (*margin)(const struct sched_gpu *gpu); /* by which a waiter's rank must be better than a holder's
@@ -117,12 +115,11 @@ static const struct policy policies[] = {
 
 bool queue_precedes(const struct sched_job *a, const struct sched_job *b) {
   const struct sched_account *of_a = a->account, *of_b = b->account;
-  bool claims_a = gang_claims(a), claims_b = gang_claims(b);
-  if (claims_a != claims_b)
-    return claims_a;
-  if (!claims_a && of_a->queue_key != of_b->queue_key)
+  if (gang_claims(a) != gang_claims(b)) /* one gang at most claims a GPU, and has one member there */
+    return gang_claims(a);
+  if (of_a->queue_key != of_b->queue_key)
     return of_a->queue_key < of_b->queue_key;
-  if (!claims_a && of_a->queue_number != of_b->queue_number)
+  if (of_a->queue_number != of_b->queue_number)
     return of_a->queue_number < of_b->queue_number;
   if (a->queue_key != b->queue_key)
     return a->queue_key < b->queue_key;
@@ -133,12 +130,10 @@ static bool node_precedes(const struct list *a, const struct list *b) {
   return queue_precedes(job_of_queue(a), job_of_queue(b));
 }
 
-void queue_number(struct sched_job *job, uint64_t key) {
+static void number(struct sched_job *job, uint64_t key) {
   job->queue_key = key;
   job->queue_number = ++job->gpu->queued;
 }
-
-void queue_unsort(struct sched_gpu *gpu) { gpu->queue_unsorted = true; }
 
 const struct list *queue_of(const struct sched_gpu *gpu) {
   struct sched_gpu *sorted =
@@ -151,7 +146,7 @@ const struct list *queue_of(const struct sched_gpu *gpu) {
 
 void queue_insert(struct sched_job *job, uint64_t key) {
   struct list *queue = &job->gpu->queue, *before = queue->previous;
-  queue_number(job, key);
+  number(job, key);
   while (!job->gpu->queue_unsorted && before != queue && node_precedes(&job->waiting, before))
     before = before->previous;
   list_append(before->next, &job->waiting); /* which puts it before that */
@@ -207,7 +202,7 @@ static void sort_user(struct sched_account *account, uint64_t now_ns) {
     return;
   account->queue_key = rank;
   account->queue_number = ++gpu->queued;
-  queue_unsort(gpu);
+  gpu->queue_unsorted = true;
 }
 
 void policy_sort_users(struct sched_gpu *gpu, uint64_t now_ns) {
@@ -277,10 +272,7 @@ static const struct policy *policy_of(const struct sched_job *job) {
 static bool is_late(const struct sched_job *job) { return job->terms.class == GS_CLASS_OPPORTUNISTIC; }
 
 uint64_t policy_rank(const struct sched_job *job, uint64_t now_ns) {
-  if (job->state == GS_JOB_WAITING && gang_claims(job))
-    return 0; /* it comes first */
-  uint64_t rank = min_u64(max_u64(policy_of(job)->rank(job, now_ns), 1), LATE - 1);
-  return is_late(job) ? rank | LATE : rank;
+  return max_u64(policy_of(job)->rank(job, now_ns), 1);
 }
 
 /* By so much a rank may be better and not go first: fair hands out whole quanta, so after another one the job
@@ -312,8 +304,6 @@ bool policy_goes_by_rank(const struct sched_gpu *gpu) { return gpu->settings.pol
 static uint64_t user_worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
                               uint64_t now_ns) {
   const struct sched_account *ahead = holder->account, *behind = waiter->account;
-  if (ahead->late != behind->late)
-    return ahead->late ? now_ns : SCHED_NEVER;
   uint64_t lacks = less_u64(add_u64(user_ns(behind, now_ns), margin), user_ns(ahead, now_ns));
   double growth = (double)ahead->seats / ahead->share->weight - (double)behind->seats / behind->share->weight;
   if (lacks == 0)
@@ -339,6 +329,8 @@ static uint64_t growth_ns(const struct sched_job *holder, uint64_t rank) {
 /* When the rank of the holder, which runs, will be worse than the waiter's by the margin. */
 static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job *waiter, uint64_t margin,
                          uint64_t now_ns) {
+  if (is_late(waiter) != is_late(holder))
+    return is_late(holder) ? now_ns : SCHED_NEVER;
   if (of_two_users(waiter, holder))
     return user_worse_ns(holder, waiter, margin, now_ns);
   uint64_t lacks = less_u64(add_u64(waiter->queue_key, margin), policy_rank(holder, now_ns));
@@ -347,9 +339,9 @@ static uint64_t worse_ns(const struct sched_job *holder, const struct sched_job 
 
 uint64_t policy_preempts_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
   const struct policy *policy = policy_of(waiter);
-  if (is_late(waiter) != is_late(holder))
-    return is_late(holder) ? now_ns : SCHED_NEVER;
-  return policy->margin ? worse_ns(holder, waiter, policy->margin(waiter->gpu), now_ns) : SCHED_NEVER;
+  if (!policy->margin && is_late(waiter) == is_late(holder))
+    return SCHED_NEVER;
+  return worse_ns(holder, waiter, policy->margin ? policy->margin(waiter->gpu) : 0, now_ns);
 }
 
 uint64_t policy_outranks_ns(const struct sched_job *waiter, const struct sched_job *holder, uint64_t now_ns) {
@@ -358,19 +350,6 @@ uint64_t policy_outranks_ns(const struct sched_job *waiter, const struct sched_j
 
 bool policy_is_preemptive(const struct sched_gpu *gpu) {
   return policies[gpu->settings.policy].margin || gpu->class_counts[GS_CLASS_OPPORTUNISTIC] > 0;
-}
-
-uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns) {
-  uint64_t had_ns = sched_job_gpu_ns(job, now_ns);
-  return job->terms.expected_ns > had_ns ? job->terms.expected_ns - had_ns : max_u64(had_ns, BEGUN_NS);
-}
-
-static uint64_t running_ns(const struct sched_job *job, uint64_t now_ns) {
-  return job->ran_ns ? now_ns - job->ran_ns : 0;
-}
-
-uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns) {
-  return add_u64(job->gpu_ns, running_ns(job, now_ns));
 }
 
 void policy_charge(struct sched_job *job, uint64_t now_ns) {
@@ -402,7 +381,7 @@ void policy_make_way(struct sched_job *holder, uint64_t now_ns) {
 static bool counts(const struct sched_job *waiter) {
   const struct sched_gpu *gpu = waiter->gpu;
   bool yields = is_late(waiter) && gpu->class_counts[GS_CLASS_OPPORTUNISTIC] < gpu->job_count;
-  return !yields && gang_is_alone(waiter) && holders_may_have(waiter);
+  return !yields && gang_is_alone(waiter) && books_may_hold(waiter);
 }
 
 static void add_to_level(struct sched_level *level, const struct sched_job *holder, uint64_t now_ns) {
@@ -480,8 +459,7 @@ static uint64_t most_ns(const struct sched_job *job) {
 
 /* By what it is sorted, as far as that is `fair`'s. */
 static uint64_t placed_ns(const struct sched_job *waiter) {
-  return max_u64(waiter->virtual_ns,
-                 min_u64(waiter->queue_key & ~LATE, add_u64(waiter->virtual_ns, leap(waiter))));
+  return max_u64(waiter->virtual_ns, min_u64(waiter->queue_key, add_u64(waiter->virtual_ns, leap(waiter))));
 }
 
 /* Its own, or of a holder of its user's. */
@@ -504,7 +482,7 @@ static uint64_t begin_ns(const struct sched_job *job, uint64_t here_ns, uint64_t
   const struct list *node = account->late ? first_of(account) : first_beside(account);
   for (; node != &account->share->gpu->queue; node = node->next) {
     const struct sched_job *waiter = job_of_queue(node);
-    bool begun = waiter->turns && waiter->account == account && holders_may_have(waiter);
+    bool begun = waiter->turns && waiter->account == account && books_may_hold(waiter);
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
     begin_ns = begun ? placed_ns(waiter) : account->ended_ns;
@@ -548,7 +526,7 @@ static uint64_t users_begin_ns(const struct sched_account *account, uint64_t her
   const struct list *queue = queue_of(gpu);
   list_each(node, queue) {
     const struct sched_account *other = job_of_queue(node)->account;
-    bool begun = other->begun && other->late == account->late && holders_may_have(job_of_queue(node));
+    bool begun = other->begun && other->late == account->late && books_may_hold(job_of_queue(node));
     if (!begun && looked_at++ < BEGIN_LOOKAHEAD)
       continue;
     begin_ns = begun ? user_ns(other, now_ns) : gpu->user_ended_ns[account->late];
@@ -594,7 +572,7 @@ uint64_t policy_user_rank(const struct sched_job *job, uint64_t now_ns) {
 uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
   uint64_t rank = policy_rank(job, now_ns);
   uint64_t span = min_u64(leap(job), less_u64(most_ns(job), job->virtual_ns));
-  if (rank == 0 || span == 0 || job->turns == 0)
+  if (span == 0 || job->turns == 0)
     return rank;
   uint64_t place = rank;
   for (const struct list *node = first_of(job->account); node != &job->gpu->queue; node = node->next) {
@@ -604,4 +582,27 @@ uint64_t policy_place(const struct sched_job *job, uint64_t now_ns) {
     place = max_u64(place, other->queue_key);
   }
   return place;
+}
+
+void policy_rerank(struct sched_job *job) {
+  if (job->state != GS_JOB_WAITING)
+    return;
+  list_remove(&job->waiting);
+  queue_insert(job, policy_rank(job, job->since_ns));
+  job->gpu->changes++;
+}
+
+void policy_set(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns) {
+  bool other = (policy == GS_POLICY_FAIR) != (gpu->settings.policy == GS_POLICY_FAIR);
+  gpu->settings.policy = policy;
+  list_each(node, &gpu->jobs) {
+    struct sched_job *job = job_of(node);
+    if (other) {
+      policy_leave(job, now_ns);
+      policy_enter(job, now_ns);
+    }
+    if (job->state == GS_JOB_WAITING)
+      number(job, policy_rank(job, job->since_ns));
+  }
+  gpu->queue_unsorted = true;
 }

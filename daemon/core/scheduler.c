@@ -97,7 +97,7 @@ void scheduler_remove_share(struct sched_share *share) {
 
 static void tell_everybody(struct scheduler *scheduler, enum sched_action_type type,
                            struct sched_change *change) {
-  list_each(node, &scheduler->gpus) { turns_tell_all(gpu_of(node), type, change); }
+  list_each(node, &scheduler->gpus) { change_add_all(gpu_of(node), type, change); }
 }
 
 /* What follows on this GPU. Who stays on the card decides who can run, and the other way round: of the last
@@ -161,7 +161,7 @@ void scheduler_plan(struct scheduler *scheduler, struct sched_change *change) {
 /* The last step of every event. */
 static void conclude(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   struct scheduler *scheduler = gpu->scheduler;
-  gpu->dirty = scheduler->dirty = true;
+  gpu_make_dirty(gpu);
   scheduler->event_ns = now_ns;
   turns_touch(gpu);
   if (!scheduler->deferred)
@@ -213,6 +213,28 @@ static void admit_job(struct sched_gpu *gpu, struct sched_job *job, const struct
   residency_update_job(job, now_ns, change);
 }
 
+/* The job is to have no GPU. One that holds while turns are taken is told to stop by the plan. */
+static void pause_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  gang_disclaim(job->gang);
+  if (job->state == GS_JOB_WAITING) {
+    turns_set_state(job, GS_JOB_IDLE, now_ns);
+    job->asks = true;
+  } else if (job->state == GS_JOB_HOLDING && !job->gpu->serialized) {
+    turns_drop(job, now_ns, change);
+  }
+}
+
+static void resume_job(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
+  if (job->state != GS_JOB_IDLE)
+    return;
+  if (!job->gpu->serialized)
+    turns_grant(job->gpu, job, now_ns, change);
+  else if (job->asks)
+    turns_set_state(job, GS_JOB_WAITING, now_ns);
+  job->asks = false;
+  gang_ask(job->gang, now_ns);
+}
+
 void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
                       uint64_t now_ns, struct sched_change *change) {
   overhead_explain(gpu, attach->resident_bytes, change); /* first: it decides whether there is room for all */
@@ -224,7 +246,7 @@ void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct
   else if (gpu->serialized && (attach->flags & GS_ATTACH_RUNNING))
     turns_admit_running(gpu, job, now_ns, change);
   if (job->terms.paused) /* it may run already: so it is told to stop */
-    turns_pause(job, now_ns, change);
+    pause_job(job, now_ns, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -257,7 +279,7 @@ void scheduler_note_taken(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns
   if (bytes == 0)
     return;
   overhead_add(gpu, bytes, now_ns);
-  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  change_add_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -265,7 +287,7 @@ void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, 
   if (bytes == gpu->away_bytes)
     return;
   gpu->away_bytes = bytes;
-  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  change_add_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -424,9 +446,9 @@ enum setting { SETTING_TQ, SETTING_MODE, SETTING_CAPACITY, SETTING_POLICY };
 
 void scheduler_set_size(struct sched_gpu *gpu, uint64_t total_bytes, uint64_t now_ns,
                         struct sched_change *change) {
-  books_set_size(gpu, min_u64(total_bytes, SCHED_BYTES_MAX));
+  gpu->total_bytes = min_u64(total_bytes, SCHED_BYTES_MAX);
   admission_count_needs(gpu);
-  turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+  change_add_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -437,13 +459,13 @@ static void set_one(struct sched_gpu *gpu, enum setting setting, uint64_t value,
   else if (setting == SETTING_MODE)
     gpu->settings.mode = (enum gs_mode)value;
   else if (setting == SETTING_POLICY)
-    turns_set_policy(gpu, (enum gs_policy)value, now_ns);
+    policy_set(gpu, (enum gs_policy)value, now_ns);
   else
-    books_set_capacity(gpu, value);
+    gpu->settings.capacity_bytes = value;
   if (setting == SETTING_CAPACITY)
     admission_count_needs(gpu);
   if (setting == SETTING_MODE || setting == SETTING_CAPACITY)
-    turns_tell_all(gpu, SCHED_TELL_CAPACITY, change);
+    change_add_all(gpu, SCHED_TELL_CAPACITY, change);
   conclude(gpu, now_ns, change);
 }
 
@@ -520,11 +542,11 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   ephemeral_count(job);
   if (job->state != GS_JOB_IDLE) /* or when it asks */
     policy_level(job, now_ns);
-  turns_rank(job);
+  policy_rerank(job);
   if (job->terms.paused && !was_paused)
-    turns_pause(job, now_ns, change);
+    pause_job(job, now_ns, change);
   else if (was_paused && !job->terms.paused)
-    turns_resume(job, now_ns, change);
+    resume_job(job, now_ns, change);
   conclude(job->gpu, now_ns, change);
 }
 
@@ -532,7 +554,7 @@ void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t ma
                          struct sched_change *change) {
   policy_charge_seats(share->gpu, now_ns); /* by its old weight */
   share->weight = weight;
-  books_set_max(share, max_bytes);
+  share->max_bytes = max_bytes;
   conclude(share->gpu, now_ns, change);
 }
 
@@ -576,7 +598,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     ephemeral_expire(gpu, now_ns);
     overhead_expire(gpu, now_ns, change);
     silence_expire(gpu, now_ns);
-    gpu->dirty = scheduler->dirty = true;
+    gpu_make_dirty(gpu);
   }
   scheduler->event_ns = now_ns;
   scheduler_plan(scheduler, change);
@@ -584,7 +606,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 
 void scheduler_number_queue(struct sched_gpu *gpu) {
   uint32_t place = 0;
-  list_each(node, &gpu->jobs) { list_entry(node, struct sched_job, link)->place = 0; }
+  list_each(node, &gpu->jobs) { job_of(node)->place = 0; }
   const struct list *queue = queue_of(gpu);
   list_each(node, queue) { job_of_queue(node)->place = ++place; }
 }

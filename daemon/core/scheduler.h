@@ -21,7 +21,7 @@
 #include "common/list.h"
 #include "gpushare/protocol.h"
 
-/* Instead of a quantum: as short as hand-overs allow (turns.c). */
+/* Instead of a quantum: as short as hand-overs allow (facts.c). */
 #define SCHED_TQ_AUTO 0
 #define SCHED_LOSS_PERMILLE 50
 #define SCHED_TQ_MIN_NS GS_TQ_MIN_NS
@@ -68,9 +68,7 @@ struct scheduler {
   uint64_t settle_ns;         /* turns that memory has begun go on at least so long (against flapping) */
   uint64_t overhead_ns;       /* what the driver refuses is tried again after so long, at first */
   uint64_t host_memory_bytes; /* how far all jobs together may exceed their cards */
-  uint64_t overflow_bytes;    /* how far they do */
-  uint64_t movable_bytes;     /* what all jobs together could have to keep in host memory */
-  bool host_tight;            /* that is more than host_memory_bytes */
+  bool host_tight;            /* what could have to be kept there is more than that */
   uint32_t entrant_count;     /* of all GPUs */
   bool deferred;              /* the caller's: events wait for scheduler_plan() */
   bool dirty;                 /* some GPU is; the last event was then: */
@@ -113,7 +111,7 @@ struct sched_tally {
   uint64_t held_ns, waited_ns, turns;
 };
 
-/* Who takes part of what a GPU has for those that hold together (holders.c). */
+/* Who takes part of what a GPU has for those that hold together (seats.c). */
 enum sched_seat {
   SCHED_SEAT_NONE,
   SCHED_SEAT_HOLDS,
@@ -174,7 +172,7 @@ struct sched_share {
  * may claim, else of those that fit. */
 #define SCHED_LOOKAHEAD 64
 
-/* Jobs without a gang that wait on a GPU, as holders.c has found them last: those that could hold, the first
+/* Jobs without a gang that wait on a GPU, as seats.c has found them last: those that could hold, the first
  * in the queue first. */
 struct sched_singles {
   struct sched_job *jobs[SCHED_LOOKAHEAD];
@@ -198,13 +196,13 @@ struct sched_gpu {
   uint64_t recheck_ns;      /* owed: when to look whether it still is */
   bool dirty;               /* something has happened: a plan is due */
   uint64_t preempt_ns;      /* when a holder may be interrupted that may not be yet */
-  int64_t preempt_saved_ns; /* what preemptions may cost (holders.c), at preempt_saved_at_ns */
+  int64_t preempt_saved_ns; /* what preemptions may cost (seats.c), at preempt_saved_at_ns */
   uint64_t preempt_saved_at_ns;
   bool wanted_told;          /* some holder believes that others wait */
   uint64_t epoch;            /* of the last grant */
   struct sched_share common; /* of those without a user; of all, unless the policy is `fair` */
   struct list shares;        /* of users */
-  struct list shunned;       /* of these, those with silent jobs (turns.c) */
+  struct list shunned;       /* of these, those with silent jobs (facts.c) */
   struct list seated;        /* accounts with seats */
   uint32_t card_seats[2];    /* of all accounts; opportunistic second */
   uint64_t card_ns[2];       /* the time that each of those seats has had, as of card_at_ns */
@@ -219,9 +217,8 @@ struct sched_gpu {
   struct list queue;         /* WAITING (policy.c) */
   bool queue_unsorted;       /* until somebody looks at it (queue_of) */
   uint64_t queued;           /* jobs and accounts, so far: what numbers them */
-  struct list
-      holders; /* HOLDING, in the order of their grants; while serialized, those that fit (holders.c) */
-  struct list ranked; /* the same, as sorted last: nearly by rank, the worst first */
+  struct list holders; /* HOLDING, in the order of their grants; while serialized, those that fit (seats.c) */
+  struct list ranked;  /* the same, as sorted last: nearly by rank, the worst first */
   struct sched_seats seats[SCHED_SEAT_OVERDUE + 1];
   uint64_t grants;      /* so far: what numbers holders */
   struct list next;     /* WAITING: to be granted as soon as those that must stop have */
@@ -231,12 +228,11 @@ struct sched_gpu {
   uint32_t job_count, waiting_count, holder_count;
   uint32_t active_count;                             /* of the holders, those that run */
   uint32_t gang_count;                               /* of the jobs: those with a gang */
-  uint64_t looked_at;                                /* how many waiters were, for a place (holders.c) */
+  uint64_t looked_at;                                /* how many waiters were, for a place (seats.c) */
   uint32_t class_counts[GS_CLASS_OPPORTUNISTIC + 1]; /* of the jobs */
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
-  uint64_t excess_bytes;    /* of used_bytes: what users allege beyond what could be theirs (accounting.c) */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
@@ -255,7 +251,7 @@ struct sched_gpu {
   uint64_t changes; /* of what decides who holds, so far */
   struct sched_singles singles;
   uint64_t events;                    /* so far */
-  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (report.c) */
+  uint64_t ahead_events, ahead_at_ns; /* as of when `ahead` of those that wait is known (turns.c) */
   uint64_t replan_ns; /* when somebody will have been idle for long enough to leave for the next one */
   uint64_t handovers, moved_bytes;
   uint64_t evicted_bytes, restored_bytes; /* these are moved_bytes */
@@ -290,7 +286,7 @@ struct sched_ephemeral {
   bool recurs;            /* it has come back to about high_bytes */
 };
 
-/* What it waits for to begin (accounting.c). */
+/* What it waits for to begin (memory_plan.c). */
 struct sched_entry {
   struct list link; /* gpu->entrants; empty: it does not wait */
   uint64_t total_bytes, pinned_bytes;
@@ -334,7 +330,7 @@ struct sched_job {
   int64_t preempt_cost_ns; /* displaced by preemption: what that costs */
   uint32_t flags;          /* GS_STATE_*, as the client says, and OVERDUE */
   uint32_t place;          /* in the queue, from 1, after scheduler_number_queue */
-  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (report.c) */
+  uint32_t ahead; /* of those before it in the queue, who may run; and what they have left (turns.c) */
   uint64_t ahead_ns;
   uint64_t epoch;
   uint64_t since_ns; /* in this state */
@@ -359,7 +355,7 @@ struct sched_job {
   uint64_t extra_bytes;   /* of that, what it needs more than it has, as others have not told of it */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
-  uint64_t need_bytes;      /* to hold, of what others could have (holders.c) */
+  uint64_t need_bytes;      /* to hold, of what others could have (seats.c) */
   uint64_t reach_bytes;     /* how far used_bytes may grow unasked */
   uint64_t resident_bytes;  /* believed to be on the card */
   uint64_t restoring_ns;    /* when it last told of a restore that goes on; 0: none does */
@@ -585,6 +581,8 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
 
 /* ---- figures ---- */
 
+/* How far all jobs together exceed their cards. */
+uint64_t scheduler_overflow_bytes(const struct scheduler *scheduler);
 /* The quantum, as set or as found. */
 uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu);
 /* Until holders must stop because others wait; SCHED_NEVER: nobody need. */
@@ -614,7 +612,7 @@ enum gs_rule sched_job_rule(const struct sched_job *job);
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);
 
 /* GPU time: the time that it ran, from the moment when all that it needs was on the card. So far; and still,
- * as far as is known (policy.c). */
+ * as far as is known (facts.c). */
 uint64_t sched_job_gpu_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_remaining_ns(const struct sched_job *job, uint64_t now_ns);
 uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns);

@@ -1,7 +1,7 @@
 /*
- * turns.c - the lock of one GPU: when turns are taken, who is granted, who is told to stop.
+ * turns.c - the plan of who runs: when turns are taken, who is granted, who is told to stop; and why.
  *
- * While turns are taken (serialized), those hold whose memory fits together (holders.c). Nobody is granted
+ * While turns are taken (serialized), those hold whose memory fits together (seats.c). Nobody is granted
  * before those have answered, died, or been bypassed that were told to stop for it; what must leave the card
  * for it leaves after that, and it waits for that with its gate shut (memory_plan.c). So the quantum of a set
  * begins when its first job says that it runs, or the grace after its grant, or after somebody new was asked
@@ -12,286 +12,6 @@
  * holds is never granted again, so a client never gets two grants without a release between them.
  */
 #include "core/internal.h"
-
-/* ---- the quantum ---- */
-
-/*
- * How long a turn is: as set, or, if that is `auto`, as short as it may be without losing more
- * than a given part of the time to hand-overs (drains and paid moves, as measured; before the first one as
- * guessed from what there is to move).
- *
- * What is lost of each turn and its hand-over is cost / (quantum + cost). A hand-over whose moves are hidden
- * behind turns costs next to nothing, until the turns become so short that the bus does not manage.
- */
-
-#define AUTO_MIN_NS UINT64_C(50000000)
-#define AUTO_MAX_NS UINT64_C(300000000000)
-
-static uint64_t cost_ns(const struct sched_gpu *gpu) {
-  if (gpu->handover.cost_ns)
-    return gpu->handover.cost_ns;
-  return handover_cost_ns(gpu, min_u64(gpu->used_bytes, sched_gpu_capacity_bytes(gpu)));
-}
-
-uint64_t sched_gpu_tq_ns(const struct sched_gpu *gpu) {
-  if (gpu->settings.tq_ns != SCHED_TQ_AUTO)
-    return gpu->settings.tq_ns;
-  uint64_t most_cost_ns = min_u64(cost_ns(gpu), AUTO_MAX_NS);
-  uint64_t tq_ns = most_cost_ns * (1000 - gpu->settings.loss_permille) / gpu->settings.loss_permille;
-  return max_u64(min_u64(tq_ns, AUTO_MAX_NS), AUTO_MIN_NS);
-}
-
-/* ---- silent users ---- */
-
-/*
- * What it costs a user that a job of his has kept the GPU from others without an answer.
- *
- * A job that holds, and neither runs nor stops when it is told to, keeps the GPU for some graces, whatever
- * the policy; then others go on, or the caller evicts it. Its user may have any number of such jobs, and may
- * bring them again. So afterwards his jobs wait: while jobs of other users want the GPU, for SILENCE_PRICE
- * times as long as they have had to wait. That leaves others their part of the time, whoever is silent how
- * often; and it costs nobody anything but that user. Once the others have rested for the length of the grace,
- * his jobs may go on.
- */
-
-#define SILENCE_PRICE 2
-
-static struct sched_share *share_of(struct list *node) {
-  return list_entry(node, struct sched_share, shunned_link);
-}
-
-bool sched_share_is_shunned(const struct sched_share *share) { return !list_empty(&share->shunned_link); }
-
-bool silence_bars(const struct sched_job *job) {
-  return job->share && sched_share_is_shunned(job->share) && job->gpu->job_count > job->share->job_count;
-}
-
-/* The job has not answered yet, so it is in its state since it was told to stop. What it had until then it
- * had by right: it ran, or nobody had told it to stop. */
-static uint64_t begun_ns(const struct sched_job *job) {
-  return job->ran_ns ? job->since_ns : min_u64(job->granted_ns, job->since_ns);
-}
-
-/* The job, which was silent, has answered, or leaves, or others go on without it. */
-static void silence_end(struct sched_job *job, uint64_t now_ns) {
-  struct sched_share *share = job->share;
-  struct sched_gpu *gpu = job->gpu;
-  if (!share)
-    return;
-  uint64_t kept_ns = min_u64(now_ns - begun_ns(job), SCHED_NEVER / 4 / SILENCE_PRICE);
-  share->shunned_until_ns = add_u64(max_u64(share->shunned_until_ns, now_ns), SILENCE_PRICE * kept_ns);
-  share->shunned_look_ns = min_u64(share->shunned_until_ns, add_u64(now_ns, gpu->scheduler->grace_ns));
-  list_remove(&share->shunned_link);
-  list_append(&gpu->shunned, &share->shunned_link);
-}
-
-uint64_t silence_deadline_ns(const struct sched_gpu *gpu) {
-  uint64_t deadline_ns = SCHED_NEVER;
-  list_each(node, &gpu->shunned) { deadline_ns = min_u64(deadline_ns, share_of(node)->shunned_look_ns); }
-  return deadline_ns;
-}
-
-/* When others' jobs will have rested for the grace; later, if one does not rest. */
-static uint64_t rested_ns(const struct sched_share *share, uint64_t now_ns) {
-  const struct sched_gpu *gpu = share->gpu;
-  uint64_t since_ns = 0;
-  list_each(node, &gpu->jobs) {
-    const struct sched_job *job = list_entry(node, struct sched_job, link);
-    bool rests = job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED;
-    if (job->share != share)
-      since_ns = max_u64(since_ns, rests ? job->since_ns : now_ns);
-  }
-  return add_u64(since_ns, gpu->scheduler->grace_ns);
-}
-
-void silence_expire(struct sched_gpu *gpu, uint64_t now_ns) {
-  for (struct list *node = gpu->shunned.next, *next; node != &gpu->shunned; node = next) {
-    struct sched_share *share = share_of(node);
-    next = node->next;
-    if (now_ns < share->shunned_look_ns)
-      continue;
-    share->shunned_look_ns = min_u64(rested_ns(share, now_ns), share->shunned_until_ns);
-    if (now_ns >= share->shunned_look_ns)
-      list_remove(node);
-  }
-}
-
-struct sched_job *turns_holder(const struct sched_gpu *gpu) {
-  return job_of_turn(list_first(&gpu->holders));
-}
-
-bool turns_runs(const struct sched_gpu *gpu, const struct sched_job *beside) {
-  return gpu->active_count > (beside && beside->active);
-}
-
-/* ---- states ---- */
-
-uint64_t sched_job_held_ns(const struct sched_job *job, uint64_t now_ns) {
-  bool holds = job->state == GS_JOB_HOLDING || job->state == GS_JOB_DROPPING;
-  return job->held_ns + (holds ? now_ns - job->since_ns : 0);
-}
-
-uint64_t sched_job_waited_ns(const struct sched_job *job, uint64_t now_ns) {
-  return job->waited_ns + (job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0);
-}
-
-static void enter_list(struct sched_job *job, uint64_t now_ns) {
-  struct sched_gpu *gpu = job->gpu;
-  list_remove(&job->turn);
-  list_remove(&job->waiting);
-  list_remove(&job->ranked);
-  if (job->state == GS_JOB_WAITING) {
-    queue_insert(job, policy_place(job, now_ns));
-  } else if (job->state == GS_JOB_HOLDING) {
-    list_append(&gpu->holders, &job->turn);
-    list_append(&gpu->ranked, &job->ranked);
-    job->grant = ++gpu->grants;
-  } else if (job->state == GS_JOB_DROPPING) {
-    list_append(&gpu->dropping, &job->turn);
-  } else {
-    list_append(&gpu->idle, &job->turn);
-  }
-  holders_seat(job, job->state == GS_JOB_HOLDING    ? SCHED_SEAT_HOLDS
-                    : job->state == GS_JOB_DROPPING ? SCHED_SEAT_STOPS
-                                                    : SCHED_SEAT_NONE);
-}
-
-void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {
-  struct sched_gpu *gpu = job->gpu;
-  job->held_ns = sched_job_held_ns(job, now_ns);
-  job->waited_ns = sched_job_waited_ns(job, now_ns);
-  job->credit_ns += job->state == GS_JOB_WAITING ? now_ns - job->since_ns : 0;
-  if (job->seat == SCHED_SEAT_OVERDUE)
-    gang_look(job->gang); /* nobody need step for it any more */
-  if (job->seat == SCHED_SEAT_OVERDUE || (job->seat == SCHED_SEAT_STOPS && state == GS_JOB_BYPASSED))
-    silence_end(job, now_ns);
-  if (state == GS_JOB_HOLDING)
-    job->granted_ns = now_ns;
-  job->since_ns = now_ns;
-  if (state != GS_JOB_HOLDING && state != GS_JOB_DROPPING)
-    policy_charge(job, now_ns);
-  if (state == GS_JOB_WAITING || state == GS_JOB_HOLDING)
-    policy_level(job, now_ns);
-  gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
-  gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
-  turns_touch(gpu);
-  enum gs_job_state before = job->state;
-  gpu->active_count -= job->active;
-  job->state = state;
-  policy_note_state(job, before, now_ns);
-  job->asked_anew = true;
-  job->active = job->grows = job->displaced = job->must_stop = job->steps = false;
-  enter_list(job, now_ns);
-  books_claim(job);
-  rooms_watch(job, now_ns);
-}
-
-void turns_set_active(struct sched_job *job, uint64_t now_ns) {
-  job->active = true;
-  job->ran_ns = now_ns;
-  job->gpu->active_count++;
-}
-
-void turns_rank(struct sched_job *job) {
-  if (job->state != GS_JOB_WAITING)
-    return;
-  list_remove(&job->waiting);
-  queue_insert(job, policy_rank(job, job->since_ns));
-  job->gpu->changes++;
-}
-
-void turns_set_policy(struct sched_gpu *gpu, enum gs_policy policy, uint64_t now_ns) {
-  bool other = (policy == GS_POLICY_FAIR) != (gpu->settings.policy == GS_POLICY_FAIR);
-  gpu->settings.policy = policy;
-  list_each(node, &gpu->jobs) {
-    struct sched_job *job = list_entry(node, struct sched_job, link);
-    if (other) {
-      policy_leave(job, now_ns);
-      policy_enter(job, now_ns);
-    }
-    if (job->state == GS_JOB_WAITING)
-      queue_number(job, policy_rank(job, job->since_ns));
-  }
-  queue_unsort(gpu);
-}
-
-uint64_t turns_quantum_end_ns(const struct sched_gpu *gpu) {
-  return add_u64(gpu->turn_ns, sched_gpu_tq_ns(gpu));
-}
-
-/* A quantum begins once its holder runs. */
-uint64_t turns_quantum_left_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
-  return min_u64(less_u64(turns_quantum_end_ns(gpu), now_ns), sched_gpu_tq_ns(gpu));
-}
-
-/* Who joins a set has what is left of its quantum. */
-static uint64_t granted_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
-  return gpu->holder_count == 1 ? sched_gpu_tq_ns(gpu)
-                                : max_u64(turns_quantum_left_ns(gpu, now_ns), SCHED_TQ_MIN_NS);
-}
-
-void turns_grant(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  turns_set_state(job, GS_JOB_HOLDING, now_ns);
-  job->asks = false;
-  job->credit_ns = gpu->serialized ? job->credit_ns : 0;
-  job->epoch = ++gpu->epoch;
-  job->turns++;
-  job->wanted_told = job->goes = job->hidden = job->too_big_noted = false;
-  job->flags = 0;
-  job->target_bytes = books_target_bytes(job);
-  job->steps = gpu->serialized && gang_is_awaited(job->gang);
-  if (gpu->holder_count == 1)
-    gpu->turn_ns = gpu->owed && gang_is_alone(job) ? 0 : add_u64(now_ns, gpu->scheduler->grace_ns);
-  job->owes = gpu->owed && turns_quantum_over(gpu, now_ns);
-  if (gpu->serialized && !turns_runs(gpu, job))
-    handover_begin(gpu, now_ns);
-  job->took_over = gpu->serialized && gpu->last_job != 0 && gpu->last_job != job->id;
-  gpu->handovers += job->took_over;
-  gpu->last_job = job->id;
-  job->quantum_ns = gpu->serialized ? granted_ns(gpu, now_ns) : 0;
-  change_add(change, job, SCHED_TELL_LOCK_OK);
-}
-
-static void drop(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  turns_set_state(job, GS_JOB_DROPPING, now_ns);
-  change_add(change, job, SCHED_TELL_DROP_LOCK);
-}
-
-void turns_admit_running(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
-                         struct sched_change *change) {
-  bool fits = holders_fit(job);
-  turns_set_state(job, GS_JOB_HOLDING, now_ns); /* epoch 0: nobody has granted it */
-  job->turns++;
-  turns_set_active(job, now_ns);
-  if (!fits) {
-    drop(job, now_ns, change);
-  } else if (gpu->holder_count == 1) {
-    gpu->turn_ns = now_ns;
-    gpu->last_job = job->id;
-  }
-}
-
-/* One that holds while turns are taken is told to stop by what follows from that (stop_holders). */
-void turns_pause(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  gang_disclaim(job->gang);
-  if (job->state == GS_JOB_WAITING) {
-    turns_set_state(job, GS_JOB_IDLE, now_ns);
-    job->asks = true;
-  } else if (job->state == GS_JOB_HOLDING && !job->gpu->serialized) {
-    drop(job, now_ns, change);
-  }
-}
-
-void turns_resume(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
-  if (job->state != GS_JOB_IDLE)
-    return;
-  if (!job->gpu->serialized)
-    turns_grant(job->gpu, job, now_ns, change);
-  else if (job->asks)
-    turns_set_state(job, GS_JOB_WAITING, now_ns);
-  job->asks = false;
-  gang_ask(job->gang, now_ns);
-}
 
 /* ---- what holders know of those that wait ---- */
 
@@ -340,10 +60,6 @@ static uint64_t settled_ns(const struct sched_gpu *gpu) {
   return follow_memory(gpu) ? add_u64(gpu->serialized_ns, gpu->scheduler->settle_ns) : 0;
 }
 
-void turns_tell_all(struct sched_gpu *gpu, enum sched_action_type type, struct sched_change *change) {
-  list_each(node, &gpu->jobs) { change_add(change, list_entry(node, struct sched_job, link), type); }
-}
-
 /* For those that hold. */
 static void begin_quantum(struct sched_gpu *gpu, uint64_t now_ns) {
   bool runs = turns_runs(gpu, NULL);
@@ -355,14 +71,14 @@ static void begin_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
   gpu->serialized = true;
   gpu->serialized_ns = now_ns;
   begin_quantum(gpu, now_ns);
-  turns_tell_all(gpu, SCHED_TELL_SCHED, change);
+  change_add_all(gpu, SCHED_TELL_SCHED, change);
 }
 
 static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  list_each(node, &gpu->jobs) { policy_charge_so_far(list_entry(node, struct sched_job, link), now_ns); }
+  list_each(node, &gpu->jobs) { policy_charge_so_far(job_of(node), now_ns); }
   policy_charge_seats(gpu, now_ns);
   gpu->serialized = false;
-  turns_tell_all(gpu, SCHED_TELL_SCHED, change);
+  change_add_all(gpu, SCHED_TELL_SCHED, change);
 }
 
 void turns_begin_if_needed(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
@@ -376,16 +92,166 @@ static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_ch
     end_turns(gpu, now_ns, change);
 }
 
+/* ---- who comes ---- */
+
+/* Whether a gang will get its seats, nobody knows; who would have to stop for it is prepared for that. */
+static void foresee_gang(const struct choice *choice, const struct sched_job *job) {
+  struct choice trial = *choice;
+  trial.trial = true;
+  choice_seat(&trial, job);
+  list_each(node, &choice->gpu->holders) { job_of_turn(node)->goes |= job_of_turn(node)->on_trial; }
+  choice_end_trial(choice->gpu);
+}
+
+/* A member gets its seat only with all the others. While that cannot be yet, nobody else takes a holder's
+ * place; nor does a quantum begin, also of who has just been granted. */
+static bool find_seat_in_gang(struct choice *choice, const struct sched_job *job) {
+  struct sched_gang *gang = job->gang;
+  if (choice->foreseen) {
+    foresee_gang(choice, job);
+    return false;
+  }
+  if (gang->claims || gang_claim(gang, choice->now_ns))
+    return choice_seat(choice, job);
+  if (choice->gpu->owed && !choice->some_may_go)
+    return false; /* for an earlier one's sake it is so already */
+  bool over = turns_quantum_over(choice->gpu, choice->now_ns);
+  if (holders_would_make_way(job, over, choice->now_ns) && gang_is_near(gang, choice->now_ns)) {
+    choice->gpu->owed = true;
+    choice->some_may_go = false;
+  }
+  return false;
+}
+
+/* As if nobody held any more. */
+static struct seats seats_without_holders(const struct choice *choice) {
+  struct seats seats = choice->seats;
+  seats.taken_bytes -= choice->gpu->seats[SCHED_SEAT_HOLDS].bytes;
+  seats.taken -= choice->gpu->seats[SCHED_SEAT_HOLDS].count;
+  return seats;
+}
+
+/* While nobody makes way, those are passed over that do not fit: that others are contending is known already.
+ * And in what is foreseen, those that would not if everybody made way, where only ranks count for that: if
+ * nobody does for them, nobody does for those behind them. (Of now, it has to be noted when somebody will.)
+ * But gangs may claim even so, and one that is blocked may have to try if nobody else holds. */
+static bool is_passed_over(const struct choice *choice, const struct list *coming,
+                           const struct sched_job *job) {
+  const struct sched_gpu *gpu = choice->gpu;
+  bool somebody = !list_empty(&gpu->holders) || !list_empty(coming);
+  if (!somebody || !gpu->contended || gpu->gang_count > 0)
+    return false;
+  if (choice->some_may_go && !(choice->foreseen && policy_goes_by_rank(gpu)))
+    return false;
+  struct seats seats = choice->some_may_go ? seats_without_holders(choice) : choice->seats;
+  return !seats_fit(&seats, job);
+}
+
+/* It has no seat, as there is none beside those that have one. */
+static enum gs_rule no_seat(const struct choice *choice, const struct sched_job *job) {
+  return !gang_is_alone(job)                        ? GS_RULE_GANG
+         : choice->gpu->settings.mode == GS_MODE_ON ? GS_RULE_ONE_AT_A_TIME
+                                                    : GS_RULE_DOES_NOT_FIT;
+}
+
+/* GS_RULE_SEATED: the job may have a seat, if there is one. */
+static enum gs_rule why_not(const struct sched_job *job) {
+  if (sched_job_too_big(job))
+    return GS_RULE_TOO_BIG;
+  if (silence_bars(job))
+    return GS_RULE_SILENT_USER;
+  if (books_blocked(job))
+    return GS_RULE_STAYING;
+  return !gang_is_alone(job) && gang_is_held_up(job->gang) ? GS_RULE_GANG_HELD_UP : GS_RULE_SEATED;
+}
+
+/* The next in the queue: whether it has a seat now, or will when the displaced have gone; and by which rule.
+ */
+static enum gs_rule seat(struct choice *choice, const struct list *coming, struct sched_job *job,
+                         unsigned *looked_at) {
+  struct sched_gpu *gpu = choice->gpu;
+  if (is_passed_over(choice, coming, job))
+    return no_seat(choice, job);
+  gpu->looked_at++;
+  if (gang_claims(job))
+    gang_keeps_claim(job->gang);
+  enum gs_rule rule = why_not(job);
+  gpu->contended |= rule == GS_RULE_GANG_HELD_UP;
+  if (rule != GS_RULE_SEATED)
+    return rule;
+  if ((*looked_at)++ >= SCHED_LOOKAHEAD)
+    return GS_RULE_FAR_BEHIND;
+  if (gang_is_alone(job) ? choice_seat(choice, job) : find_seat_in_gang(choice, job))
+    return choice->foreseen ? GS_RULE_LATER : GS_RULE_NEXT;
+  gpu->contended = true;
+  return no_seat(choice, job);
+}
+
+/* Into `coming`, those that have a seat. */
+static void choose(struct choice *choice, struct list *coming) {
+  struct sched_gpu *gpu = choice->gpu;
+  struct sched_job *blocked = NULL;
+  unsigned looked_at = 0;
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
+    struct sched_job *job = job_of_queue(node);
+    if (!list_empty(&job->turn)) /* it is next already */
+      continue;
+    enum gs_rule rule =
+        looked_at > SCHED_LOOKAHEAD ? GS_RULE_FAR_BEHIND : seat(choice, coming, job, &looked_at);
+    if (rule == GS_RULE_NEXT || rule == GS_RULE_LATER)
+      list_append(coming, &job->turn);
+    if (!choice->foreseen || rule == GS_RULE_LATER)
+      job->rule = rule;
+    if (rule == GS_RULE_STAYING && !blocked && gang_is_alone(job))
+      blocked = job;
+  }
+  if (blocked && list_empty(coming) && list_empty(&gpu->holders))
+    list_append(coming, &blocked->turn);
+}
+
+static void forget(struct list *jobs) {
+  while (!list_empty(jobs))
+    list_remove(list_first(jobs));
+}
+
+static void keep_all(const struct sched_gpu *gpu) {
+  list_each(node, &gpu->holders) {
+    seats_displace(job_of_turn(node), false);
+    job_of_turn(node)->preempt_cost_ns = 0;
+  }
+}
+
+static void choose_now(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
+  forget(&gpu->next);
+  forget(&gpu->later);
+  keep_all(gpu);
+  gpu->contended = gpu->owed = false;
+  gpu->preempt_ns = SCHED_NEVER;
+  policy_sort_users(gpu, now_ns);
+  seats_displace_surplus(gpu, now_ns);
+  struct choice choice = choice_begin(gpu, over, now_ns);
+  choose(&choice, &gpu->next);
+}
+
+static void foresee(struct sched_gpu *gpu, bool next, uint64_t now_ns) {
+  uint64_t end_ns = max_u64(turns_quantum_end_ns(gpu), now_ns); /* while a place is owed it has passed */
+  struct choice choice = choice_begin(gpu, true, end_ns);
+  policy_sort_users(gpu, end_ns);
+  choice.foreseen = true;
+  list_each(node, &gpu->holders) { job_of_turn(node)->goes = false; }
+  choose(&choice, &gpu->later);
+  list_each(node, &gpu->holders) { job_of_turn(node)->goes |= job_of_turn(node)->displaced; }
+  keep_all(gpu);
+  policy_sort_users(gpu, now_ns); /* nobody has had that yet */
+  if (!next)
+    forget(&gpu->later);
+}
+
 /* ---- what follows from the state ---- */
 
 static uint64_t grace_end_ns(const struct sched_job *job) {
   return add_u64(job->since_ns, job->gpu->scheduler->grace_ns);
-}
-
-void turns_wait_anew(struct sched_gpu *gpu, uint64_t now_ns) {
-  const struct sched_job *holder = gpu->serialized ? turns_holder(gpu) : NULL;
-  if (holder && !holder->active && !holder->managed && !turns_runs(gpu, NULL))
-    gpu->turn_ns = max_u64(gpu->turn_ns, add_u64(now_ns, gpu->scheduler->grace_ns));
 }
 
 static void note_too_big(struct sched_job *job, struct sched_change *change) {
@@ -408,7 +274,7 @@ static void note_passed_over(const struct sched_gpu *gpu, struct sched_change *c
 static void stop_holder(struct sched_job *holder, uint64_t now_ns, struct sched_change *change) {
   if (!turns_runs(holder->gpu, holder))
     handover_begin(holder->gpu, now_ns);
-  drop(holder, now_ns, change);
+  turns_drop(holder, now_ns, change);
 }
 
 /* One that holds and has come to need more than the capacity cannot go on. (Where the driver has refused some
@@ -457,7 +323,7 @@ static unsigned grant_next(struct sched_gpu *gpu, uint64_t now_ns, struct sched_
   for (struct list *node = gpu->next.next, *next; node != &gpu->next; node = next) {
     struct sched_job *job = job_of_turn(node);
     next = node->next; /* a gang has one member here */
-    if (gang_is_alone(job) && holders_fit(job)) {
+    if (gang_is_alone(job) && books_may_join(job)) {
       turns_grant(gpu, job, now_ns, change);
       count++;
     } else if (!gang_is_alone(job) && gang_is_ready(job->gang)) {
@@ -477,10 +343,6 @@ static bool all_run(const struct sched_gpu *gpu) {
   return gpu->active_count == gpu->holder_count && gpu->holder_count > 0 && list_empty(&gpu->next);
 }
 
-bool turns_quantum_over(const struct sched_gpu *gpu, uint64_t now_ns) {
-  return now_ns >= turns_quantum_end_ns(gpu);
-}
-
 /* While a place is owed: when the quantum is over others may come first; after that, it may not be owed any
  * more for what has happened elsewhere. */
 static uint64_t recheck_ns(const struct sched_gpu *gpu, uint64_t now_ns) {
@@ -493,30 +355,30 @@ static void take_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chan
   if (over)
     forget_credit(gpu);
   note_passed_over(gpu, change);
-  holders_choose(gpu, over, now_ns);
+  choose_now(gpu, over, now_ns);
   unsigned stopped = stop_holders(gpu, now_ns, change);
   if (stopped && (over || !turns_runs(gpu, NULL)) && !gpu->owed)
     begin_quantum(gpu, now_ns);
   if (grant_next(gpu, now_ns, change) || stopped)
-    holders_choose(gpu, false, now_ns); /* who waits still? */
+    choose_now(gpu, false, now_ns); /* who waits still? */
   if (gpu->contended && !gpu->owed && turns_quantum_over(gpu, now_ns))
     begin_quantum(gpu, now_ns);
   if (gpu->owed)
     gpu->recheck_ns = recheck_ns(gpu, now_ns);
   if (gpu->contended)
-    holders_foresee(gpu, all_run(gpu), now_ns);
+    foresee(gpu, all_run(gpu), now_ns);
 }
 
 /* Turns have ended: who neither holds nor owes an answer, and is not paused, holds now, and no gang waits for
  * this GPU. */
 static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   list_each(node, &gpu->jobs) {
-    struct sched_job *job = list_entry(node, struct sched_job, link);
+    struct sched_job *job = job_of(node);
     if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING) && !job->terms.paused)
       turns_grant(gpu, job, now_ns, change);
     else if (job->state == GS_JOB_HOLDING && job->steps)
-      drop(job, now_ns, change); /* and granted anew */
-    gang_ask(job->gang, now_ns); /* it claims no more if nobody of it waits */
+      turns_drop(job, now_ns, change); /* and granted anew */
+    gang_ask(job->gang, now_ns);       /* it claims no more if nobody of it waits */
     gang_look(job->gang);
   }
 }
@@ -568,7 +430,7 @@ static void judge(struct sched_gpu *gpu, struct sched_job *job, uint64_t now_ns,
   } else {
     list_remove(&job->turn);
     list_append(&gpu->overdue, &job->turn);
-    holders_seat(job, SCHED_SEAT_OVERDUE);
+    books_seat(job, SCHED_SEAT_OVERDUE);
     change_add(change, job, SCHED_NOTE_OVERDUE);
   }
   gang_look(job->gang);
@@ -578,4 +440,147 @@ void turns_expire_grace(struct sched_gpu *gpu, uint64_t now_ns, struct sched_cha
   struct sched_job *job;
   while ((job = job_of_turn(list_first(&gpu->dropping))) && now_ns >= grace_end_ns(job))
     judge(gpu, job, now_ns, change);
+}
+
+/* ---- reasons ---- */
+
+uint64_t sched_job_lacking_bytes(const struct sched_job *job) {
+  return less_u64(books_target_bytes(job), job->resident_bytes);
+}
+
+/* For what it lacks to come to the card. */
+static uint64_t restore_ns(const struct sched_job *job) {
+  return handover_cost_ns(job->gpu, sched_job_lacking_bytes(job));
+}
+
+/* For all that wait, since status asks for each of them: who is ahead of it, and what those have left, and
+ * those that hold. */
+static void look_ahead(struct sched_gpu *gpu, uint64_t now_ns) {
+  uint32_t count = 0;
+  uint64_t sum_ns = 0;
+  if (gpu->ahead_events == gpu->events && gpu->ahead_at_ns == now_ns)
+    return;
+  gpu->ahead_events = gpu->events;
+  gpu->ahead_at_ns = now_ns;
+  list_each(node, &gpu->holders) {
+    sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job_of_turn(node), now_ns));
+  }
+  const struct list *queue = queue_of(gpu);
+  list_each(node, queue) {
+    struct sched_job *job = job_of_queue(node);
+    job->ahead = count;
+    job->ahead_ns = sum_ns;
+    if (sched_job_too_big(job))
+      continue;
+    count++;
+    sum_ns = add_u64(sum_ns, sched_job_remaining_ns(job, now_ns));
+  }
+}
+
+/* What those have left who hold, and those before it in the queue. */
+static uint64_t runs_ns(const struct sched_job *job, uint64_t now_ns) {
+  look_ahead(job->gpu, now_ns);
+  return job->ahead_ns / (job->gpu->holder_count ? job->gpu->holder_count : 1);
+}
+
+/* The quanta of those before it in the queue. Those of a set have theirs at the same time. */
+static uint64_t quanta_ns(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  look_ahead(job->gpu, now_ns);
+  return job->ahead / (gpu->holder_count ? gpu->holder_count : 1) * sched_gpu_tq_ns(gpu);
+}
+
+/* Until it comes before one of those that hold, as far as so many of them tell. */
+static uint64_t outranked_ns(const struct sched_job *job, uint64_t now_ns) {
+  uint64_t soonest_ns = SCHED_NEVER;
+  unsigned looked_at = 0;
+  list_each(node, &job->gpu->holders) {
+    if (looked_at++ == SCHED_LOOKAHEAD)
+      break;
+    soonest_ns = min_u64(soonest_ns, policy_outranks_ns(job, job_of_turn(node), now_ns));
+  }
+  return soonest_ns == SCHED_NEVER ? 0 : soonest_ns - now_ns;
+}
+
+/* Who is foreseen has a place when the quantum is over. Else those before it will have held first: turns are
+ * taken by the quantum, or one runs after the other; and those that hold go on as long as they come first. */
+static uint64_t others_ns(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  bool in_a_row = gpu->settings.policy == GS_POLICY_FIFO || gpu->settings.policy == GS_POLICY_SRTF ||
+                  gpu->settings.policy == GS_POLICY_PACK;
+  bool foreseen = !list_empty(&job->turn);
+  if (in_a_row && !foreseen)
+    return runs_ns(job, now_ns);
+  uint64_t left_ns = turns_quantum_left_ns(gpu, now_ns);
+  return foreseen ? left_ns : max_u64(add_u64(left_ns, quanta_ns(job, now_ns)), outranked_ns(job, now_ns));
+}
+
+static struct sched_reason because(enum gs_reason why, const struct sched_job *who, uint64_t expected_ns) {
+  return (struct sched_reason){.why = why, .who = who, .expected_ns = expected_ns};
+}
+
+static struct sched_reason of_holder(const struct sched_job *job) {
+  const struct list *leaving = &job->gpu->leaving;
+  if (job->active || !job->gpu->serialized)
+    return because(GS_REASON_RUNS, NULL, 0);
+  if (job->room_bytes < books_target_bytes(job) && !list_empty(leaving))
+    return because(GS_REASON_ROOM, list_entry(list_first(leaving), struct sched_job, leaving_link),
+                   restore_ns(job));
+  return because(GS_REASON_RESTORE, NULL, restore_ns(job));
+}
+
+/* Nobody knows when a job of another class will be idle. */
+static bool waits_for_idleness(const struct sched_job *job) {
+  const struct sched_job *holder = turns_holder(job->gpu);
+  return job->terms.class == GS_CLASS_OPPORTUNISTIC && holder &&
+         holder->terms.class != GS_CLASS_OPPORTUNISTIC;
+}
+
+static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_ns) {
+  const struct sched_gpu *gpu = job->gpu;
+  if (gang_paused(job->gang))
+    return because(GS_REASON_PAUSED, gang_paused(job->gang), SCHED_NEVER);
+  const struct sched_job *silent = job_of_turn(list_first(&gpu->overdue));
+  const struct sched_job *stopping = job_of_turn(list_first(&gpu->dropping));
+  if (!stopping)
+    stopping = silent;
+  if (sched_job_too_big(job))
+    return because(GS_REASON_TOO_BIG, NULL, SCHED_NEVER);
+  if (books_blocked(job))
+    return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
+  if (silence_bars(job))
+    return because(GS_REASON_TURN, turns_holder(gpu), less_u64(job->share->shunned_until_ns, now_ns));
+  if (!list_empty(&job->turn) && stopping && !list_empty(&gpu->next))
+    return because(GS_REASON_STOP, stopping, stopping == silent ? SCHED_NEVER : restore_ns(job));
+  if (waits_for_idleness(job))
+    return because(GS_REASON_TURN, turns_holder(gpu), SCHED_NEVER);
+  if (silent && !turns_holder(gpu)) /* nobody knows when it will answer */
+    return because(GS_REASON_TURN, silent, SCHED_NEVER);
+  return because(GS_REASON_TURN, turns_holder(gpu), add_u64(others_ns(job, now_ns), restore_ns(job)));
+}
+
+enum gs_rule sched_job_rule(const struct sched_job *job) {
+  if (sched_job_enters(job))
+    return GS_RULE_ENTERS;
+  if (job->state == GS_JOB_HOLDING)
+    return job->gpu->serialized && job->gpu->contended && job->goes ? GS_RULE_MAKES_WAY : GS_RULE_SEATED;
+  if (job->state == GS_JOB_WAITING)
+    return gang_paused(job->gang) ? GS_RULE_GANG_HELD_UP : job->rule;
+  if (job->state == GS_JOB_DROPPING || job->state == GS_JOB_BYPASSED)
+    return GS_RULE_STOPS;
+  return job->terms.paused ? GS_RULE_PAUSED : GS_RULE_IDLE;
+}
+
+struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns) {
+  if (sched_job_enters(job))
+    return because(GS_REASON_MEMORY, NULL, SCHED_NEVER);
+  if (job->state == GS_JOB_HOLDING)
+    return of_holder(job);
+  if (job->state == GS_JOB_WAITING)
+    return of_waiter(job, now_ns);
+  if (job->state == GS_JOB_DROPPING)
+    return because(GS_REASON_STOPS, NULL, 0);
+  if (job->terms.paused)
+    return because(GS_REASON_PAUSED, NULL, SCHED_NEVER);
+  return because(job->state == GS_JOB_BYPASSED ? GS_REASON_SILENT : GS_REASON_IDLE, NULL, 0);
 }

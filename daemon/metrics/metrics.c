@@ -235,7 +235,9 @@ static uint64_t host_capacity(const struct scene *scene) {
   return scene->daemon->scheduler.host_memory_bytes;
 }
 
-static uint64_t host_committed(const struct scene *scene) { return scene->daemon->scheduler.overflow_bytes; }
+static uint64_t host_committed(const struct scene *scene) {
+  return scheduler_overflow_bytes(&scene->daemon->scheduler);
+}
 
 static uint64_t unlisted(const struct scene *scene) {
   uint64_t count = 0;

@@ -299,8 +299,7 @@ static void end(void) {
       end_peer(i);
   require(world.daemon.gangs.count == 0, "a gang is left over");
   require(users_are_clear(&world.users) && world.daemon.client_count == 0, "a client is left over");
-  require(world.daemon.scheduler.overflow_bytes == 0 && world.daemon.scheduler.movable_bytes == 0,
-          "memory of nobody");
+  require(scheduler_overflow_bytes(&world.daemon.scheduler) == 0, "memory of nobody");
   daemon_end(&world.daemon);
   users_end(&world.users);
 }

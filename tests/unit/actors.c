@@ -262,8 +262,11 @@ void actors_attach(struct actors *actors, int i, uint64_t used_bytes, uint64_t r
                           .granted_bytes = used_bytes,
                           .resident_bytes = resident_bytes,
                           .room_bytes = resident_bytes};
-  struct sched_attach attach = {
-      .id = (uint32_t)i + 1, .used_bytes = used_bytes, .resident_bytes = resident_bytes, .flags = flags};
+  struct sched_attach attach = {.id = (uint32_t)i + 1,
+                                .used_bytes = used_bytes,
+                                .resident_bytes = resident_bytes,
+                                .flags = flags,
+                                .share = actors->users[i]};
   scheduler_attach(&actors->gpu, &actors->jobs[i], &attach, actors->now_ns, &actors->change);
   /* A grant that answers a running job's ATTACH replaces its epoch. */
   actor->holding = actor->open = running && actors->jobs[i].epoch == 0;

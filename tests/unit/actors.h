@@ -56,6 +56,7 @@ struct actors {
   struct sched_gpu gpu;
   struct sched_job jobs[ACTORS]; /* ids from 1 */
   struct actor actors[ACTORS];
+  struct sched_share *users[ACTORS]; /* NULL: none */
   struct sched_change change;
   uint64_t now_ns, random;
   uint64_t letter_ns, drain_ns; /* at most */

@@ -204,30 +204,6 @@ START_TEST(a_place_is_not_owed_to_one_that_cannot_come) {
 }
 END_TEST
 
-START_TEST(all_ask_when_one_does) {
-  come(0, 0, 0);
-  come(1, 1, 0);
-  come(2, 0, 1);
-  fleet_pass(&fleet, NS_PER_S);
-  fleet.clients[1].wants = false; /* it computes on the CPU, and the other one needs it on its GPU */
-  fleet_pass(&fleet, 10 * NS_PER_S);
-  ck_assert_uint_ge(gang_ran_ns(0), 4 * NS_PER_S);
-}
-END_TEST
-
-START_TEST(a_dead_member_is_not_waited_for) {
-  come(0, 0, 0);
-  come(1, 1, 0);
-  come(2, 1, -1);
-  fleet_pass(&fleet, NS_PER_S);
-  fleet_die(&fleet, 1);
-  uint64_t before_ns = fleet.clients[0].ran_ns;
-  fleet_pass(&fleet, NS_PER_S);
-  ck_assert_uint_ge(fleet.clients[0].ran_ns - before_ns, 900 * NS_PER_MS);
-  ck_assert_ptr_eq(fleet.clients[0].job.gang->members.next, &fleet.clients[0].job.gang_link);
-}
-END_TEST
-
 START_TEST(a_late_member_joins_those_that_hold) {
   come(2, 1, -1);
   come(0, 0, 0);
@@ -295,8 +271,6 @@ int main(void) {
                                 gangs_that_alternate_do_not_keep_a_large_job_waiting,
                                 a_place_that_is_owed_does_not_prolong_it_either,
                                 a_place_is_not_owed_to_one_that_cannot_come,
-                                all_ask_when_one_does,
-                                a_dead_member_is_not_waited_for,
                                 a_late_member_joins_those_that_hold,
                                 a_gang_has_one_member_on_a_gpu,
                                 a_job_takes_the_place_of_another_in_one_event,

@@ -183,17 +183,6 @@ START_TEST(why_tells_that_small_ones_follow_a_large_one_together) {
 }
 END_TEST
 
-START_TEST(in_mode_on_one_holds) {
-  scheduler_set_mode(&them.scheduler, NULL, GS_MODE_ON, them.now_ns, &them.change);
-  for (int i = 0; i < 3; i++)
-    come(i, 2, 0);
-  pass_s(0.5);
-  ck_assert_str_eq(running(), "0");
-  pass_s(1);
-  ck_assert_str_eq(running(), "1");
-}
-END_TEST
-
 START_TEST(a_large_job_is_not_starved_by_small_ones) {
   for (int i = 0; i < 4; i++)
     come(i, 4, 0);
@@ -202,20 +191,6 @@ START_TEST(a_large_job_is_not_starved_by_small_ones) {
   ck_assert_double_ge(had_s(4), 30);
   for (int i = 0; i < 4; i++)
     ck_assert_double_ge(had_s(i), 30);
-}
-END_TEST
-
-/* It does not wait for the large one's turn to come. */
-START_TEST(a_small_job_runs_in_the_gap) {
-  come(0, 12, 0);
-  come(1, 12, 0);
-  come(2, 4, 0);
-  pass_s(0.5);
-  ck_assert_str_eq(running(), "02");
-  pass_s(1);
-  ck_assert_str_eq(running(), "12");
-  pass_s(20);
-  ck_assert_double_ge(had_s(2), 20);
 }
 END_TEST
 
@@ -229,17 +204,6 @@ START_TEST(who_has_grown_too_large_for_the_set_breaks_it_up) {
   pass_s(60);
   for (int i = 0; i < 3; i++)
     ck_assert_double_ge(had_s(i), 15);
-}
-END_TEST
-
-START_TEST(a_smaller_card_breaks_it_up_too) {
-  for (int i = 0; i < 3; i++)
-    come(i, 8, 0);
-  pass_s(0.5);
-  scheduler_set_capacity(&them.scheduler, NULL, 12 * GIB, them.now_ns, &them.change);
-  actors_execute(&them);
-  pass_s(0.1);
-  ck_assert_uint_eq(strlen(running()), 1);
 }
 END_TEST
 
@@ -313,19 +277,6 @@ START_TEST(many_that_can_never_run_stand_in_nobodys_way) {
 }
 END_TEST
 
-START_TEST(many_small_ones_make_way_for_a_large_one) {
-  for (uint32_t i = 0; i < MANY; i++)
-    attach(&many[i], i + 1, CARD / MANY);
-  attach(&late, MANY + 1, CARD);
-  ck_assert_int_eq(late.state, GS_JOB_WAITING);
-  for (uint64_t end_ns = them.now_ns + 60 * NS_PER_S; them.now_ns < end_ns && them.gpu.holder_count > 0;) {
-    them.now_ns = scheduler_deadline_ns(&them.scheduler);
-    scheduler_expire(&them.scheduler, them.now_ns, &them.change);
-  }
-  ck_assert_uint_eq(them.gpu.holder_count, 0);
-}
-END_TEST
-
 int main(void) {
   const TTest *const tests[] = {the_plan_tells_its_rules,
                                 the_plan_tells_who_is_next,
@@ -337,16 +288,12 @@ int main(void) {
                                 a_set_that_begins_is_told_a_quantum,
                                 why_tells_when_a_set_has_its_turn,
                                 why_tells_that_small_ones_follow_a_large_one_together,
-                                in_mode_on_one_holds,
                                 a_large_job_is_not_starved_by_small_ones,
-                                a_small_job_runs_in_the_gap,
                                 who_has_grown_too_large_for_the_set_breaks_it_up,
-                                a_smaller_card_breaks_it_up_too,
                                 who_preempts_displaces_the_worst,
                                 pack_lets_them_run_to_completion,
                                 moves_for_the_next_set_are_hidden,
                                 many_that_can_never_run_stand_in_nobodys_way,
-                                many_small_ones_make_way_for_a_large_one,
                                 NULL};
   return suite_main("holders", tests, set_up, NULL);
 }

@@ -19,25 +19,6 @@ static void come(int job, double gib) {
   world_request(&world, job);
 }
 
-START_TEST(a_holder_stops_and_others_go_on) {
-  come(1, 4);
-  come(2, 4);
-  world_said(&world);
-  set_paused(1, true);
-  expect("1:drop(1)");
-  world_yield(&world, 1);
-  expect("2:ok(2)");
-  world_pass(&world, 100 * NS_PER_S); /* nobody to hand over to */
-  expect("");
-  ck_assert_int_eq(world.jobs[1].state, GS_JOB_IDLE);
-  ck_assert_int_eq(sched_job_reason(&world.jobs[1], world.now_ns).why, GS_REASON_PAUSED);
-  set_paused(1, false);
-  expect("2:drop(2)"); /* its quantum is long over */
-  world_release(&world, 2);
-  expect("1:ok(3)");
-}
-END_TEST
-
 START_TEST(one_that_waits_is_passed_over) {
   come(1, 4);
   come(2, 4);
@@ -115,8 +96,7 @@ START_TEST(its_memory_makes_way_first) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {a_holder_stops_and_others_go_on,
-                                one_that_waits_is_passed_over,
+  const TTest *const tests[] = {one_that_waits_is_passed_over,
                                 one_that_does_not_ask_gets_nothing_when_it_is_resumed,
                                 where_no_turns_are_taken_it_is_the_only_one_that_stops,
                                 turns_that_end_leave_it_alone,

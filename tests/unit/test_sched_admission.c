@@ -93,31 +93,6 @@ START_TEST(who_has_begun_does_not_wait) {
 }
 END_TEST
 
-/* They have next to nothing yet. */
-START_TEST(what_others_say_counts) {
-  come(1, 12);
-  take(1, 1);
-  come(2, 12);
-  take(2, 1);
-  come(3, 12);
-  ck_assert(awaits(3, 1));
-  say(2, 6);
-  said("");
-  say(1, 6);
-  said("3:memory(1)");
-}
-END_TEST
-
-START_TEST(it_begins_when_another_one_ends) {
-  come(1, 24);
-  take(1, 1);
-  come(2, 2);
-  ck_assert(awaits(2, 2));
-  world_detach(&world, 1);
-  said("2:memory(2)");
-}
-END_TEST
-
 /* It wanted the whole of it, and is refused now: who came behind it does not wait for anything else. */
 START_TEST(who_waited_and_is_refused_keeps_nobody_waiting) {
   uint64_t granted_bytes;
@@ -148,21 +123,6 @@ START_TEST(nor_does_who_asks_anew) {
   said("");
   world_memory(&world, 3, 0);
   said("2:memory(2)");
-}
-END_TEST
-
-/* It has memory elsewhere by now. */
-START_TEST(who_is_given_memory_waits_no_more) {
-  uint64_t granted_bytes;
-  come(1, 0);
-  take(1, 20);
-  come(2, 10);
-  ck_assert(awaits(2, 1));
-  ck_assert_int_eq(world_ask(&world, 2, 2, 0, &granted_bytes), 0);
-  ck_assert(!sched_job_enters(&world.jobs[2]));
-  world_said(&world);
-  world_memory(&world, 1, 0);
-  ck_assert_ptr_null(strstr(world_said(&world), "memory"));
 }
 END_TEST
 
@@ -215,19 +175,6 @@ START_TEST(opportunistic_ones_come_last) {
   said("3:memory(1)");
   world_detach(&world, 1);
   said("2:capacity 2:memory(1) 3:capacity");
-}
-END_TEST
-
-/* 2 does not hold up 3 by dying. */
-START_TEST(one_that_leaves_waits_no_more) {
-  come(1, 0);
-  take(1, 20);
-  come(2, 10);
-  come(3, 2);
-  ck_assert(awaits(2, 1));
-  ck_assert(awaits(3, 1));
-  world_detach(&world, 2);
-  said("3:memory(1)");
 }
 END_TEST
 
@@ -309,15 +256,11 @@ int main(void) {
   const TTest *const tests[] = {it_waits_until_all_of_it_is_left,
                                 who_says_nothing_is_refused,
                                 who_has_begun_does_not_wait,
-                                what_others_say_counts,
-                                it_begins_when_another_one_ends,
                                 who_came_first_begins_first,
                                 who_waited_and_is_refused_keeps_nobody_waiting,
                                 nor_does_who_asks_anew,
-                                who_is_given_memory_waits_no_more,
                                 what_it_needs_is_what_it_waits_for,
                                 opportunistic_ones_come_last,
-                                one_that_leaves_waits_no_more,
                                 what_could_never_be_is_not_waited_for,
                                 nor_once_that_is_clear,
                                 who_takes_back_what_it_has_said_waits_for_what_it_asks,

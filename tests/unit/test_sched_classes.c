@@ -120,18 +120,6 @@ START_TEST(who_is_not_idle_is_not_displaced_by_them) {
 }
 END_TEST
 
-START_TEST(among_themselves_they_take_turns) {
-  take_turns(O, O, O, 10);
-  world_set_policy(&world, GS_POLICY_RR);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_pass(&world, TQ);
-  ck_assert_int_eq(world.jobs[1].state, GS_JOB_DROPPING);
-  world_yield(&world, 1);
-  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
-}
-END_TEST
-
 START_TEST(a_class_that_changes_counts_at_once) {
   take_turns(S, S, S, 10);
   world_set_policy(&world, GS_POLICY_RR);
@@ -143,19 +131,6 @@ START_TEST(a_class_that_changes_counts_at_once) {
   said("");
   set_class(1, O);
   said("1:drop(1)");
-}
-END_TEST
-
-/* One that holds beside others goes first if there is less for all. */
-START_TEST(they_leave_first_when_less_fits) {
-  take_turns(O, P, O, 6);
-  world_set_mode(&world, GS_MODE_AUTO);
-  world_memory(&world, 3, 0.5);
-  request_all();
-  world_set_capacity(&world, 7);
-  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
-  ck_assert_int_eq(world.jobs[1].state, GS_JOB_DROPPING);
-  ck_assert_int_eq(world.jobs[3].state, GS_JOB_HOLDING);
 }
 END_TEST
 
@@ -260,21 +235,6 @@ START_TEST(what_jobs_have_had_counts_for_the_class_that_they_had_then) {
 }
 END_TEST
 
-START_TEST(what_jobs_have_had_stays_when_they_leave) {
-  take_turns(S, S, S, 10);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_pass(&world, 3 * NS_PER_S);
-  set_class(1, P);
-  world_pass(&world, NS_PER_S);
-  world_detach(&world, 1);
-  world_detach(&world, 2);
-  world_pass(&world, NS_PER_S);
-  expect_tally(S, 3 * NS_PER_S, 4 * NS_PER_S, 2);
-  expect_tally(P, NS_PER_S, 0, 0);
-}
-END_TEST
-
 int main(void) {
   const TTest *const tests[] = {opportunistic_jobs_come_last_whatever_the_policy,
                                 production_interrupts_them_at_once_whatever_the_policy,
@@ -282,9 +242,7 @@ int main(void) {
                                 standard_jobs_interrupt_them_too,
                                 no_one_of_them_stops_if_that_is_not_enough,
                                 who_is_not_idle_is_not_displaced_by_them,
-                                among_themselves_they_take_turns,
                                 a_class_that_changes_counts_at_once,
-                                they_leave_first_when_less_fits,
                                 how_long_production_takes_cannot_be_told,
                                 opportunistic_memory_leaves_first,
                                 then_that_of_standard_jobs,
@@ -292,7 +250,6 @@ int main(void) {
                                 also_before_what_is_beyond_a_soft_limit,
                                 production_memory_does_not_leave_behind_a_turn_for_them,
                                 what_jobs_have_had_counts_for_the_class_that_they_had_then,
-                                what_jobs_have_had_stays_when_they_leave,
                                 NULL};
   return suite_main("sched_classes", tests, NULL, NULL);
 }

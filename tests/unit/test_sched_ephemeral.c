@@ -56,13 +56,6 @@ static void rise_and_fall(void) {
   fall(1, 4);
 }
 
-START_TEST(what_is_freed_for_good_is_free_at_once) {
-  begin();
-  rise_and_fall();
-  expect_holders(true, true);
-}
-END_TEST
-
 START_TEST(what_comes_back_is_kept_for_it) {
   begin();
   rise_and_fall();
@@ -130,20 +123,6 @@ START_TEST(a_little_that_comes_and_goes_says_nothing_of_the_rest) {
   rise(1, 10);
   fall(1, 4);
   expect_holders(true, true);
-}
-END_TEST
-
-START_TEST(others_have_their_turns_beside_it) {
-  begin();
-  rise_and_fall();
-  rise_and_fall();
-  world_set_policy(&world, GS_POLICY_RR);
-  for (int s = 0; s < 21 && !world.clients[2].holds; s++) {
-    world_pass(&world, NS_PER_S);
-    rise(1, 10);
-    fall(1, 4);
-  }
-  expect_holders(false, true);
 }
 END_TEST
 
@@ -216,33 +195,18 @@ START_TEST(nor_does_it_with_what_it_has_had_before_the_limit) {
 }
 END_TEST
 
-START_TEST(who_leaves_is_expected_no_more) {
-  begin();
-  rise_and_fall();
-  rise_and_fall();
-  ck_assert_uint_eq(world.gpus[0].ephemeral_bytes, 6 * GIB);
-  world_detach(&world, 1);
-  ck_assert_uint_eq(world.gpus[0].ephemeral_bytes, 0);
-  world_pass(&world, CALM_NS);
-  ck_assert(world.clients[2].holds);
-}
-END_TEST
-
 int main(void) {
-  const TTest *const tests[] = {what_is_freed_for_good_is_free_at_once,
-                                what_comes_back_is_kept_for_it,
+  const TTest *const tests[] = {what_comes_back_is_kept_for_it,
                                 what_comes_back_in_part_says_nothing_of_the_rest,
                                 what_has_not_come_back_for_long_is_free,
                                 it_is_kept_as_long_as_it_comes_back,
                                 less_than_before_is_kept_if_less_comes_back,
                                 a_little_that_comes_and_goes_says_nothing_of_the_rest,
-                                others_have_their_turns_beside_it,
                                 who_says_what_it_will_have_counts_with_that,
                                 but_not_before_it_has_any,
                                 it_counts_with_no_more_than_its_limit,
                                 nor_does_it_with_what_it_has_had_before_the_limit,
                                 memory_of_others_does_not_come_back_for_a_moment,
-                                who_leaves_is_expected_no_more,
                                 NULL};
   return suite_main("sched_ephemeral", tests, NULL, NULL);
 }

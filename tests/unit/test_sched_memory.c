@@ -39,29 +39,6 @@ START_TEST(only_what_the_next_job_lacks_leaves) {
 }
 END_TEST
 
-START_TEST(several_that_stop_evict_together_what_one_lacks) {
-  world_init(&world, GS_MODE_OFF);
-  world.rooms_shown = true;
-  for (int i = 1; i <= 4; i++)
-    world_attach(&world, i, 6, MANAGED); /* 24 of 16 */
-  world_said(&world);
-  world_set_mode(&world, GS_MODE_AUTO);
-  said("1:capacity 1:on 2:capacity 2:on 3:capacity 3:on 3:drop(3,4) 4:capacity 4:on 4:drop(4,0)");
-}
-END_TEST
-
-START_TEST(nothing_is_evicted_while_all_fit) {
-  take_turns();
-  world_attach(&world, 1, 8, MANAGED);
-  world_attach(&world, 2, 8, MANAGED);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_said(&world);
-  world_pass(&world, TQ);
-  said("1:drop(1,8)");
-}
-END_TEST
-
 START_TEST(pinned_bytes_are_not_asked_for) {
   take_turns();
   world_attach(&world, 1, 10, MANAGED);
@@ -152,15 +129,6 @@ START_TEST(a_limit_refuses_growth_and_takes_nothing_away) {
 }
 END_TEST
 
-START_TEST(shrinking_is_never_refused) {
-  uint64_t granted;
-  world_attach(&world, 1, 100, MANAGED);
-  world.scheduler.host_memory_bytes = 0;
-  ck_assert_int_eq(world_ask(&world, 1, 90, 0, &granted), 0);
-  ck_assert_uint_eq(granted, 90 * GIB);
-}
-END_TEST
-
 /* A program under swap memory may have unified memory of its own, which need not be on the card. */
 START_TEST(what_page_faults_fetch_need_not_fit) {
   uint64_t granted;
@@ -200,7 +168,7 @@ START_TEST(absurd_sizes_do_not_overflow) {
   ck_assert_uint_eq(world.gpus[0].used_bytes, GIB); /* it has been granted nothing */
   world_memory(&world, 1, 0);
   ck_assert_uint_eq(world.gpus[0].used_bytes, GIB);
-  ck_assert_uint_eq(world.scheduler.overflow_bytes, 0);
+  ck_assert_uint_eq(scheduler_overflow_bytes(&world.scheduler), 0);
 }
 END_TEST
 
@@ -304,19 +272,6 @@ START_TEST(the_speed_of_restores_is_averaged) {
 }
 END_TEST
 
-/* What is moved behind turns costs nothing, but would have. */
-START_TEST(moves_behind_turns_are_measured) {
-  const struct sched_handover *handover = begin_restores(2);
-  for (uint64_t i = 0; i < 100; i++) {
-    restore_behind_turn(i, 10 * NS_PER_MS);
-    if (i == 0)
-      ck_assert_uint_eq(handover->bytes_per_s, SCHED_BYTES_PER_S); /* nobody knows when it began */
-  }
-  ck_assert_uint_ge(handover->bytes_per_s, 39990000000);
-  ck_assert_uint_le(handover->bytes_per_s, 40000000000);
-}
-END_TEST
-
 /* Each second one is read at once after the one before. */
 START_TEST(reports_that_come_late_are_no_speed) {
   const struct sched_handover *handover = begin_restores(2);
@@ -409,22 +364,18 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {only_what_the_next_job_lacks_leaves,
-                                several_that_stop_evict_together_what_one_lacks,
-                                nothing_is_evicted_while_all_fit,
                                 pinned_bytes_are_not_asked_for,
                                 memory_is_granted_up_to_card_and_host,
                                 host_memory_is_shared_by_the_gpus,
                                 grants_have_slack_within_the_bound,
                                 pinned_memory_must_fit_the_card,
                                 a_limit_refuses_growth_and_takes_nothing_away,
-                                shrinking_is_never_refused,
                                 nobody_comes_with_more_than_card_and_host_have,
                                 what_page_faults_fetch_need_not_fit,
                                 absurd_sizes_do_not_overflow,
                                 times_turns_and_handovers_are_counted,
                                 hand_overs_are_measured,
                                 the_speed_of_restores_is_averaged,
-                                moves_behind_turns_are_measured,
                                 reports_that_come_late_are_no_speed,
                                 small_restores_are_no_speed,
                                 one_report_is_no_speed,

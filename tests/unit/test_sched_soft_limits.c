@@ -168,34 +168,6 @@ END_TEST
 
 /* ---- changes ---- */
 
-START_TEST(a_change_counts_at_once) {
-  take_turns(3, 8);
-  request_all(3);
-  world_pass(&world, TQ);
-  world_yield(&world, 1);
-  world_said(&world);
-  limit_softly(1, 6);
-  said("1:room(6) 3:room(2)");
-  limit_softly(1, 3);
-  said("1:room(3) 3:room(5)");
-  limit_softly(1, 0);
-  said(""); /* what has left is brought back when it is to run */
-  limit_softly(1, 2);
-  said("1:room(2) 3:room(6)");
-  limit_softly(2, 1); /* it holds */
-  said("");
-}
-END_TEST
-
-START_TEST(it_bounds_no_growth) {
-  take_turns(1, 1);
-  limit_softly(1, 2);
-  request_all(1);
-  grow(1, 16);
-  ck_assert_double_eq(resident(1), 16);
-}
-END_TEST
-
 int main(void) {
   const TTest *const tests[] = {excess_leaves_before_what_idles_longer,
                                 excess_leaves_before_what_runs_later,
@@ -206,8 +178,6 @@ int main(void) {
                                 nothing_moves_while_everything_fits,
                                 waiting_jobs_give_their_excess_behind_any_turn,
                                 idle_jobs_are_idle_for_long_enough_first,
-                                a_change_counts_at_once,
-                                it_bounds_no_growth,
                                 NULL};
   return suite_main("sched_soft_limits", tests, NULL, NULL);
 }

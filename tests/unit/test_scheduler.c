@@ -22,16 +22,6 @@ static void set_up(void) { world_init(&world, GS_MODE_AUTO); }
 
 /* ---- turns off ---- */
 
-START_TEST(off_everybody_holds_at_once) {
-  world_init(&world, GS_MODE_OFF);
-  world_attach(&world, 1, 10, MANAGED);
-  world_attach(&world, 2, 10, MANAGED);
-  said("1:attached 1:off 1:ok(1) 2:attached 2:off 2:ok(2)");
-  world_pass(&world, 10 * TQ);
-  said("");
-}
-END_TEST
-
 START_TEST(off_a_release_is_granted_again) {
   world_attach(&world, 1, 1, MANAGED);
   world_said(&world);
@@ -40,24 +30,7 @@ START_TEST(off_a_release_is_granted_again) {
 }
 END_TEST
 
-START_TEST(off_a_request_that_crossed_the_grant_is_ignored) {
-  world_attach(&world, 1, 1, MANAGED);
-  world_said(&world);
-  world_request(&world, 1);
-  said("");
-}
-END_TEST
-
 /* ---- turns ---- */
-
-START_TEST(a_request_of_a_free_lock_is_granted) {
-  take_turns(1);
-  world_request(&world, 1);
-  said("1:ok(1)");
-  world_pass(&world, 100 * TQ); /* nobody waits: no hand-over */
-  said("");
-}
-END_TEST
 
 START_TEST(a_second_request_waits_for_the_quantum) {
   take_turns(2);
@@ -74,15 +47,6 @@ START_TEST(a_second_request_waits_for_the_quantum) {
 }
 END_TEST
 
-START_TEST(a_quantum_that_has_passed_ends_when_somebody_comes) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_pass(&world, 2 * TQ);
-  world_request(&world, 2);
-  said("1:ok(1) 1:drop(1)");
-}
-END_TEST
-
 START_TEST(wanted_is_told_once_per_grant) {
   take_turns(3);
   world_request(&world, 1);
@@ -91,18 +55,6 @@ START_TEST(wanted_is_told_once_per_grant) {
   said("1:ok(1) 1:wanted(1)");
   world_release(&world, 1); /* early, because it was idle */
   said("2:ok(2) 2:wanted(2)");
-}
-END_TEST
-
-START_TEST(wanted_is_told_again_with_the_next_grant) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_release(&world, 1);
-  world_request(&world, 1);
-  world_release(&world, 2);
-  world_request(&world, 2);
-  said("1:ok(1) 1:wanted(1) 2:ok(2) 2:wanted(2) 1:ok(3) 1:wanted(3)");
 }
 END_TEST
 
@@ -185,20 +137,6 @@ START_TEST(so_is_who_says_that_it_runs_by_an_old_grant) {
 }
 END_TEST
 
-START_TEST(a_repeated_request_counts_once) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_request(&world, 2);
-  world_request(&world, 1);
-  world_said(&world);
-  ck_assert_uint_eq(world.gpus[0].waiting_count, 1);
-  world_release(&world, 1);
-  world_release(&world, 2);
-  said("2:ok(2)"); /* and nobody after it */
-}
-END_TEST
-
 START_TEST(a_changed_quantum_takes_effect_at_once) {
   take_turns(2);
   world_request(&world, 1);
@@ -230,51 +168,7 @@ START_TEST(quanta_of_a_millisecond_work) {
 }
 END_TEST
 
-START_TEST(gpus_have_locks_of_their_own) {
-  world_init(&world, GS_MODE_ON);
-  world_attach_at(&world, 0, 1, 10, MANAGED);
-  world_attach_at(&world, 1, 2, 10, MANAGED);
-  world_said(&world);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  said("1:ok(1) 2:ok(1)");
-}
-END_TEST
-
 /* ---- death ---- */
-
-START_TEST(a_dead_holder_loses_the_lock_at_once) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_said(&world);
-  world_detach(&world, 1);
-  said("2:ok(2)");
-}
-END_TEST
-
-START_TEST(a_holder_that_dies_while_dropping_too) {
-  take_turns(2);
-  world_request(&world, 1);
-  world_pass(&world, TQ);
-  world_request(&world, 2);
-  world_said(&world);
-  world_detach(&world, 1);
-  said("2:ok(2)");
-}
-END_TEST
-
-START_TEST(a_dead_waiter_leaves_the_queue) {
-  take_turns(3);
-  world_request(&world, 1);
-  world_request(&world, 2);
-  world_request(&world, 3);
-  world_said(&world);
-  world_detach(&world, 2);
-  world_release(&world, 1);
-  said("3:ok(2)");
-}
-END_TEST
 
 START_TEST(what_a_dead_job_should_be_told_is_forgotten) {
   take_turns(1);
@@ -363,22 +257,6 @@ END_TEST
 
 /* ---- turns begin and end ---- */
 
-START_TEST(mode_on_keeps_one_holder) {
-  for (int i = 1; i <= 3; i++)
-    world_attach(&world, i, 4, MANAGED);
-  world_said(&world);
-  world_set_mode(&world, GS_MODE_ON);
-  said("1:capacity 1:on 2:capacity 2:on 2:drop(2) 3:capacity 3:on 3:drop(3)");
-  world_release(&world, 2);
-  world_request(&world, 2);
-  said("1:wanted(1)");
-  world_release(&world, 1); /* 3 has not answered: nobody is granted */
-  said("");
-  world_release(&world, 3);
-  said("2:ok(4)");
-}
-END_TEST
-
 START_TEST(the_least_served_holder_is_kept) {
   world_attach(&world, 1, 4, MANAGED);
   world_pass(&world, NS_PER_S);
@@ -401,42 +279,6 @@ START_TEST(mode_off_grants_all_but_those_who_owe_an_answer) {
   said("1:capacity 1:off 2:capacity 2:off 2:ok(2) 3:capacity 3:off 3:ok(3)");
   world_release(&world, 1);
   said("1:ok(4)");
-}
-END_TEST
-
-START_TEST(auto_takes_turns_when_memory_grows) {
-  world_attach(&world, 1, 4, MANAGED);
-  world_attach(&world, 2, 4, MANAGED);
-  world_said(&world);
-  world_memory(&world, 2, 12); /* 16 of 16 */
-  said("");
-  world_memory(&world, 2, 12.5);
-  said("1:on 2:on 2:drop(2)");
-}
-END_TEST
-
-START_TEST(auto_takes_turns_when_a_job_comes) {
-  world_attach(&world, 1, 10, MANAGED);
-  world_said(&world);
-  world_attach(&world, 2, 10, MANAGED);
-  said("2:attached 2:on 1:on");
-  world_request(&world, 2);
-  said("1:wanted(1)");
-}
-END_TEST
-
-START_TEST(auto_ends_turns_when_memory_shrinks_or_jobs_go) {
-  world_attach(&world, 1, 10, MANAGED);
-  world_attach(&world, 2, 10, MANAGED);
-  world_said(&world);
-  world_memory(&world, 1, 6);
-  said("1:off 2:off 2:ok(2)");
-  world_memory(&world, 1, 10);
-  said("1:on 2:on 2:drop(2)");
-  world_detach(&world, 1);
-  said("2:off");
-  world_release(&world, 2);
-  said("2:ok(3)");
 }
 END_TEST
 
@@ -466,10 +308,10 @@ START_TEST(a_smaller_capacity_makes_turns_and_a_larger_one_ends_them) {
 END_TEST
 
 /* However long it has held before. */
-static void keep_one_after(uint64_t held_ns) {
+START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) {
   world_attach(&world, 1, 4, MANAGED);
   world_attach(&world, 2, 4, MANAGED);
-  world_pass(&world, held_ns);
+  world_pass(&world, TQ / 2);
   world_set_mode(&world, GS_MODE_ON);
   world_release(&world, 2);
   world_request(&world, 2);
@@ -479,25 +321,9 @@ static void keep_one_after(uint64_t held_ns) {
   world_pass(&world, 1);
   said("1:drop(1)");
 }
-
-START_TEST(the_quantum_of_the_kept_holder_begins_with_the_turns) { keep_one_after(10 * TQ); }
-END_TEST
-
-START_TEST(also_if_it_would_not_have_been_over) { keep_one_after(TQ / 2); }
 END_TEST
 
 /* ---- jobs that ran without a daemon ---- */
-
-START_TEST(a_running_job_holds) {
-  world_init(&world, GS_MODE_ON);
-  world_attach(&world, 1, 10, RUNNING);
-  world_attach(&world, 2, 10, MANAGED);
-  world_request(&world, 2);
-  said("1:attached 1:on 2:attached 2:on 1:wanted(0)");
-  world_release_with(&world, 1, 0);
-  said("2:ok(1)");
-}
-END_TEST
 
 START_TEST(a_second_running_job_must_stop) {
   world_init(&world, GS_MODE_ON);
@@ -508,20 +334,6 @@ START_TEST(a_second_running_job_must_stop) {
   world_release_with(&world, 2, 0);
   world_request(&world, 2);
   said("1:wanted(0)");
-}
-END_TEST
-
-START_TEST(a_running_job_that_makes_turns_begin_must_stop) {
-  world_attach(&world, 1, 10, MANAGED);
-  world_said(&world);
-  world_attach(&world, 2, 10, RUNNING);
-  said("2:attached 2:on 2:drop(0) 1:on");
-}
-END_TEST
-
-START_TEST(a_running_job_without_turns_is_granted) {
-  world_attach(&world, 1, 10, RUNNING);
-  said("1:attached 1:off 1:ok(1)");
 }
 END_TEST
 
@@ -603,64 +415,31 @@ START_TEST(a_job_that_comes_paused_has_no_turn) {
 }
 END_TEST
 
-START_TEST(a_job_that_comes_paused_while_turns_are_taken_has_none) {
-  struct sched_terms terms = {.weight = SCHED_WEIGHT, .paused = true};
-  take_turns(1);
-  world_attach_with(&world, 0, 2, 10, RUNNING, &terms);
-  said("2:attached 2:on 2:drop(0)");
-  world_release(&world, 2);
-  world_request(&world, 2);
-  said("");
-  terms.paused = false;
-  world_set_terms(&world, 2, &terms);
-  said("2:ok(1)");
-}
-END_TEST
-
 int main(void) {
-  const TTest *const tests[] = {off_everybody_holds_at_once,
-                                off_a_release_is_granted_again,
-                                off_a_request_that_crossed_the_grant_is_ignored,
-                                a_request_of_a_free_lock_is_granted,
+  const TTest *const tests[] = {off_a_release_is_granted_again,
                                 a_second_request_waits_for_the_quantum,
-                                a_quantum_that_has_passed_ends_when_somebody_comes,
                                 wanted_is_told_once_per_grant,
-                                wanted_is_told_again_with_the_next_grant,
                                 what_is_left_of_a_turn_is_shown_while_somebody_waits,
                                 no_more_is_left_than_a_quantum,
                                 who_is_not_wanted_any_more_is_told,
                                 the_queue_is_first_come_first_served,
                                 a_stale_release_is_ignored,
                                 so_is_who_says_that_it_runs_by_an_old_grant,
-                                a_repeated_request_counts_once,
                                 a_changed_quantum_takes_effect_at_once,
                                 quanta_of_a_millisecond_work,
-                                gpus_have_locks_of_their_own,
-                                a_dead_holder_loses_the_lock_at_once,
-                                a_holder_that_dies_while_dropping_too,
-                                a_dead_waiter_leaves_the_queue,
                                 what_a_dead_job_should_be_told_is_forgotten,
                                 managed_memory_is_bypassed,
                                 other_memory_is_waited_for,
                                 who_fits_beside_it_need_not_wait_with_those_that_do_not,
                                 the_clients_reasons_are_kept_for_people,
-                                mode_on_keeps_one_holder,
                                 the_least_served_holder_is_kept,
                                 mode_off_grants_all_but_those_who_owe_an_answer,
-                                auto_takes_turns_when_memory_grows,
                                 a_job_comes_with_its_terms_in_one_event,
                                 a_job_that_comes_paused_has_no_turn,
-                                a_job_that_comes_paused_while_turns_are_taken_has_none,
-                                auto_takes_turns_when_a_job_comes,
-                                auto_ends_turns_when_memory_shrinks_or_jobs_go,
                                 auto_settles_before_it_ends_turns,
                                 a_smaller_capacity_makes_turns_and_a_larger_one_ends_them,
                                 the_quantum_of_the_kept_holder_begins_with_the_turns,
-                                also_if_it_would_not_have_been_over,
-                                a_running_job_holds,
                                 a_second_running_job_must_stop,
-                                a_running_job_that_makes_turns_begin_must_stop,
-                                a_running_job_without_turns_is_granted,
                                 events_may_wait_for_one_plan,
                                 a_plan_looks_at_some_of_the_gpus,
                                 NULL};

@@ -13,6 +13,7 @@
 #include "played_clock.h"
 
 #define STEPS 100
+#define USERS 2
 #define CARD (16 * GIB)
 #define DRAIN_NS (20 * NS_PER_MS)
 #define BYTES_PER_S (UINT64_C(2000) * GIB) /* the whole card in 8 ms */
@@ -22,6 +23,7 @@
 #define MOVES_NS (40 * NS_PER_MS) /* at most, of one hand-over */
 
 static struct actors them;
+static struct sched_share users[USERS];
 
 static struct run {
   uint64_t seed, digest;
@@ -156,7 +158,7 @@ static void check_sums(void) {
   if (used != gpu->used_bytes || resident != gpu->resident_bytes || pinned != gpu->pinned_bytes ||
       claims != gpu->claim_bytes || reach != gpu->reach_bytes || staying != gpu->staying_bytes ||
       ephemeral != gpu->ephemeral_bytes || waiting != gpu->waiting_count || holding != gpu->holder_count ||
-      jobs != gpu->job_count || used - pinned != them.scheduler.movable_bytes)
+      jobs != gpu->job_count)
     fail_all("a sum is wrong");
 }
 
@@ -172,7 +174,14 @@ static uint64_t kept_from(const struct sched_job *job) {
 }
 
 static bool is_blocked(const struct sched_job *job) {
-  return !job->managed && job->used_bytes + kept_from(job) > sched_gpu_usable_bytes(&them.gpu);
+  return !job->managed && job->used_bytes + kept_from(job) > sched_job_usable_bytes(job);
+}
+
+/* It is too big, or its user was silent and others are there. */
+static bool is_barred(const struct sched_job *job) {
+  const struct sched_share *user = job->share;
+  return sched_job_too_big(job) ||
+         (user && sched_share_is_shunned(user) && them.gpu.job_count > user->job_count);
 }
 
 /* Those that wait and can run, or could but for those that stay on the card. */
@@ -180,7 +189,7 @@ static unsigned waiters(bool blocked_too) {
   unsigned count = 0;
   list_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
-    count += !sched_job_too_big(job) && (blocked_too || !is_blocked(job));
+    count += !is_barred(job) && (blocked_too || !is_blocked(job));
   }
   return count;
 }
@@ -190,14 +199,14 @@ static unsigned passed_over(void) {
   unsigned count = 0;
   list_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
-    count += !sched_job_too_big(job) && !is_blocked(job) && list_empty(&job->turn);
+    count += !is_barred(job) && !is_blocked(job) && list_empty(&job->turn);
   }
   return count;
 }
 
 /* With what it is expected to allocate again. */
 static uint64_t need_bytes(const struct sched_job *job) {
-  return most(job->reach_bytes, job->used_bytes + job->ephemeral.counted_bytes);
+  return most(job->reach_bytes, job->used_bytes + job->ephemeral.counted_bytes) + job->extra_bytes;
 }
 
 /* What the card must have for those that hold or have not stopped, and what nobody gives. */
@@ -219,7 +228,7 @@ static void check_conserving(void) {
   uint64_t free_bytes = sched_gpu_usable_bytes(&them.gpu) - taken_bytes();
   list_each(node, &them.gpu.queue) {
     const struct sched_job *job = list_entry(node, struct sched_job, waiting);
-    if (taken_bytes() <= sched_gpu_usable_bytes(&them.gpu) && !sched_job_too_big(job) && !is_blocked(job) &&
+    if (taken_bytes() <= sched_gpu_usable_bytes(&them.gpu) && !is_barred(job) && !is_blocked(job) &&
         need_bytes(job) <= free_bytes)
       fail_about("waits and would fit beside those that hold", (int)job->id - 1);
   }
@@ -261,8 +270,9 @@ static void check_job(int i) {
     fail_about("believes that somebody waits", i);
   if (sched_job_too_big(job)) {
     run.too_big_ns[i] = them.now_ns;
-    if (holds && them.gpu.serialized &&
-        !them.gpu.overhead_bytes) /* what was refused, its program is told of */
+    /* Of what the driver refuses, its program is told. */
+    bool has_all = sched_job_usable_bytes(job) == sched_gpu_capacity_bytes(&them.gpu);
+    if (holds && them.gpu.serialized && has_all)
       fail_about("holds though it needs more than there is", i);
   }
   if (job->terms.paused && (holds || job->state == GS_JOB_WAITING))
@@ -350,6 +360,8 @@ static void attach(int i) {
   run.wanted[i] = false;
   run.too_big_ns[i] = 0;
   run.had_bytes[i] = run.most_bytes[i] = used_bytes;
+  uint64_t user = random_below(USERS + 1);
+  them.users[i] = user < USERS ? &users[user] : NULL;
   excuse(resident_bytes > 0);
   actors_attach(&them, i, used_bytes, resident_bytes,
                 (running ? GS_ATTACH_RUNNING : 0) | (chance(50) ? GS_ATTACH_MANAGED : 0));
@@ -383,6 +395,16 @@ static void be_short(int i) {
   excuse(false);
 }
 
+/* How much of it there is. */
+static void change_card(void) {
+  if (chance(30))
+    scheduler_note_taken(&them.gpu, random_below(CARD / 8), them.now_ns, &them.change);
+  else if (chance(30))
+    scheduler_set_away(&them.gpu, chance(50) ? random_below(CARD / 8) : 0, them.now_ns, &them.change);
+  else
+    scheduler_set_capacity(&them.scheduler, NULL, random_below(CARD * 5 / 4), them.now_ns, &them.change);
+}
+
 static void change_settings(void) {
   if (chance(25)) {
     scheduler_set_policy(&them.scheduler, NULL, (enum gs_policy)random_below(GS_POLICY_PACK + 1), them.now_ns,
@@ -392,9 +414,12 @@ static void change_settings(void) {
   } else if (chance(50)) {
     uint64_t tq_ns = chance(20) ? SCHED_TQ_AUTO : NS_PER_MS + random_below(50 * NS_PER_MS);
     scheduler_set_tq(&them.scheduler, NULL, tq_ns, them.now_ns, &them.change);
+  } else if (chance(40)) {
+    scheduler_set_share(&users[random_below(USERS)], 1 + (uint32_t)random_below(SCHED_WEIGHT_MAX),
+                        chance(50) ? random_below(CARD) : 0, them.now_ns, &them.change);
   } else {
     excuse(true);
-    scheduler_set_capacity(&them.scheduler, NULL, random_below(CARD * 5 / 4), them.now_ns, &them.change);
+    change_card();
   }
   actors_execute(&them);
   excuse(false);
@@ -438,6 +463,17 @@ static void pass_overhead(void) {
     actors_pass(&them, OVERHEAD_NS);
   if (them.gpu.overhead_bytes)
     fail_all("what was refused is never tried again");
+}
+
+/* A user whose jobs were silent is served again after a time, which has limits. */
+static void pass_silence(void) {
+  bool silent = true;
+  for (int i = 0; i < 64 && silent; i++) {
+    actors_pass(&them, them.scheduler.grace_ns);
+    silent = !list_empty(&them.gpu.shunned);
+  }
+  if (silent)
+    fail_all("a user is shunned for ever");
 }
 
 /* Everybody wants to run, and nobody is disturbed. */
@@ -500,6 +536,9 @@ static void settle(void) {
   them.busy_percent = 100;
   for (int i = 0; i < ACTORS; i++)
     them.actors[i].stalled = false;
+  scheduler_set_away(&them.gpu, 0, them.now_ns, &them.change);
+  actors_execute(&them);
+  pass_silence();
   pass_overhead();
   if (chance(20)) /* it takes long */
     expect_runs(CRAMPED_GRACES * them.scheduler.grace_ns + turns_ns, fits_beside_cramped);
@@ -531,6 +570,8 @@ static void begin(uint64_t seed) {
   them.scheduler.overhead_ns = OVERHEAD_NS;
   them.scheduler.host_memory_bytes = 3 * CARD;
   them.scheduler.deferred = seed % 8 >= 6; /* some plans are made for several events */
+  for (uint32_t i = 0; i < USERS; i++)
+    scheduler_add_share(&them.gpu, &users[i], i, SCHED_WEIGHT, 0);
   them.gpu.settings.tq_ns = 10 * NS_PER_MS;
   them.gpu.settings.mode = run.fair ? (enum gs_mode)random_below(2) : (enum gs_mode)random_below(3);
 }
