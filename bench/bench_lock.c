@@ -10,14 +10,21 @@
  * player on each), then all is on one core (figures named one_core). The rounds are interleaved. Each process
  * notes the time at which it sends where the other one can read it.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "arguments.h"
 #include "common/clock.h"
-#include "own_daemon.h"
+#include "common/wire.h"
 #include "quantile.h"
 
 #define ROUNDS 7
@@ -32,6 +39,50 @@ struct shared {
 
 static struct shared *shared;
 static int idle_fds[IDLE];
+
+/* ---- the daemon ---- */
+
+static char folder[] = "/tmp/gpushare-bench-XXXXXX", socket_path[64];
+static pid_t daemon_pid;
+
+static void daemon_stop(void) {
+  if (daemon_pid > 0 && kill(daemon_pid, SIGTERM) == 0)
+    waitpid(daemon_pid, NULL, 0);
+  daemon_pid = 0;
+  unlink(socket_path);
+  rmdir(folder);
+}
+
+_Noreturn static void die(const char *what, int err) {
+  fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(err < 0 ? -err : err));
+  daemon_stop();
+  exit(EXIT_FAILURE);
+}
+
+/* On a socket in a folder of its own; it dies with this program. */
+static void daemon_begin(void) {
+  int fd;
+  if (!mkdtemp(folder))
+    die("mkdtemp", errno);
+  snprintf(socket_path, sizeof socket_path, "%s/daemon.sock", folder);
+  const char *const argv[] = {
+      "gpushare-daemon", "--socket", socket_path, "--config", "/dev/null", "--mode", "on",
+      "--log",           "warn",     "--tq",      "1h",       NULL};
+  daemon_pid = fork();
+  if (daemon_pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    execv(GS_DAEMON, (char *const *)(uintptr_t)argv);
+    _exit(127);
+  }
+  while ((fd = wire_connect(socket_path)) < 0) {
+    if (waitpid(daemon_pid, NULL, WNOHANG) != 0) {
+      daemon_pid = 0;
+      die(GS_DAEMON, ENOEXEC);
+    }
+    poll(NULL, 0, 1); /* nothing tells when another process listens */
+  }
+  close(fd);
+}
 
 /* ---- where processes run ---- */
 
@@ -254,8 +305,7 @@ int main(int argc, char **argv) {
   if (shared == MAP_FAILED)
     die("mmap", errno);
   find_cores();
-  folder_make();
-  daemon_begin((const char *[]){"--mode", "on", "--log", "warn", "--tq", "1h", NULL});
+  daemon_begin();
   pin(0, cores[0]);
   for (int round = 0; round < ROUNDS; round++) {
     measure(&two_cores, round, cores[1]);

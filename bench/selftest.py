@@ -23,6 +23,7 @@ import thesis
 from selftest_fakes import Case
 
 TWO = "--only jax,numba"
+SOME = "--only swap:big_90:20,swap:big_90:2,swap:big_50:20,managed:big_90:5,stock:small_90:pair,swap:small_90:auto"
 
 
 def verdicts(said):
@@ -51,7 +52,7 @@ CASES = {
     "frameworks: the daemon does not know it": Case(
         "frameworks.py", "--only jax", "FAKE=unknown", 1, {"jax_unified": "same", "jax_daemon": "failed"},
         "the daemon does not know it"),
-    "thesis": Case("thesis.py", "", "FAKE_ON=1.2", 0, {
+    "thesis": Case("thesis.py", SOME, "FAKE_ON=1.2", 0, {
         "thesis_swap_big_90_tq20_over_serial": (0.6, 7), "thesis_swap_big_50_tq20_over_serial_verdict": "pass",
         "thesis_managed_big_90_tq5_results": "same", "thesis_swap_small_90_auto_over_pair": (1, 2),
         "thesis_big_90_gpu_share": (0.9, 7), "thesis_swap_big_90_tq2_hidden": ...}, then=thesis_figures),
@@ -184,6 +185,7 @@ def start():
         self.assertEqual(said, [("set-rate", "7", "50%"), ("set-rate", "8", "50%")])
 
     def test_points(self):
+        self.assertEqual(list(map(str, thesis.chosen_points("required"))), thesis.REQUIRED)
         for text in ("swap:big_90:off", "stock:big_90:pair", "stock:small_90:20", "swap:big_90:0", "swap:big_90"):
             with self.assertRaises(gpubench.BenchError):
                 thesis.Point.parse(text)

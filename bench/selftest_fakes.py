@@ -179,7 +179,7 @@ class Fakes(unittest.TestCase):
     def run_bench(self, program, options="", env="", prepare=lambda root: None):
         root = self.make_root(prepare)
         done = subprocess.run([*command_of(root, program, options), "--json"], env=environment_of(root, env),
-                              capture_output=True, text=True, timeout=100, check=False)
+                              capture_output=True, text=True, timeout=200, check=False)
         figures = json.loads(done.stdout) if done.stdout.strip() else {}
         self.assertFalse(outlive(root), "processes outlive the program")
         return Ran(done.returncode, {name: item["value"] for name, item in figures.items()}, done.stderr, root)
