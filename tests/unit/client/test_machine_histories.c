@@ -705,6 +705,8 @@ static void check_program(const struct program *p) {
           "counts bytes twice, or not, that have left");
   require(m->restored_bytes + p->told_in_bytes == p->in_bytes, p,
           "counts bytes twice, or not, that have come");
+  require(!p->attached || p->job.promised_bytes >= p->job.room_bytes, p,
+          "has a budget that is promised to it no more");
   if (both && p->job.used_bytes >= p->used_bytes)
     require(p->job.claim_bytes >= p->resident_bytes, p, "has more on the card than the daemon counts");
 }
@@ -898,8 +900,8 @@ START_TEST(both_sides_agree_after_any_history) {
 }
 END_TEST
 
-/* Which one in some thousands meets: a room that is lowered and raised again before the program hears of either,
- * which owes no answer to that. */
+/* Which one in some thousands meets: a room that is lowered and raised again before the program hears of
+ * either, which owes no answer to that. */
 START_TEST(a_fall_that_is_never_told_is_not_waited_for) {
   seed = 101783;
   run_history();
