@@ -1,13 +1,13 @@
 /*
- * client_state.h - what the client's parts share: connection.c (one thread per process, which speaks with the
- * daemon), and worker.c, share.c and room.c (one thread per GPU, which does what takes time: stops, drains
- * and moves).
- * Internal to src/client.
+ * client_state.h - the one state of the client, and what its threads do with it: connection.c (one per
+ * process, which speaks with the daemon), and worker.c, share.c and room.c (one per GPU, which does what
+ * takes time: stops, drains and moves). Internal to src/client.
  */
 #ifndef GS_CLIENT_STATE_H
 #define GS_CLIENT_STATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -76,6 +76,15 @@ struct client {
   uint32_t job;                    /* the process' number, as that says */
   bool alone;                      /* there is no daemon: gates are open (unless one is required) */
   struct condition memory_changed; /* also: an attachment is settled; a room or who holds has changed */
+
+  /* The connection thread's own, with or without the lock. */
+  bool evicted;             /* until the next connection it waits, and does not run unshared */
+  uint64_t retry_at_ns;     /* to connect */
+  uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
+  uint64_t full_since_ns;   /* wire_connect_again_ns */
+  uint64_t handshake_by_ns; /* 0: nothing outstanding */
+
+  _Atomic uint32_t events; /* futex: changes when that thread is to look again; without the lock */
   struct gpu gpus[GS_GPUS_PER_CLIENT];
 };
 
@@ -88,9 +97,6 @@ void client_send(const struct gs_msg *msg);
 struct sight client_see(const struct gpu *gpu);
 void client_obey(struct gpu *gpu, struct orders *orders);
 
-/* A message for it, from the daemon. Lets go of the lock meanwhile. */
-void client_hear(struct gpu *gpu, const struct gs_msg *msg);
-
 /* An event that is no more than that. Lock held. */
 void client_tell(struct gpu *gpu,
                  void (*event)(struct machine *machine, const struct sight *sight, struct orders *orders));
@@ -99,6 +105,7 @@ void client_order(struct gpu *gpu, void (*event)(struct machine *machine, struct
 /* This is a child of a process that has a connection, made in a way that we were not told of. It is let
  * alone: it has no entries of devices, and says nothing. */
 bool client_is_stray(void);
+void client_mark_process(void); /* which is no such child from now on */
 
 /* The device's entry, or NULL. */
 struct gpu *client_gpu(CUdevice device);
@@ -106,11 +113,19 @@ struct gpu *client_gpu(CUdevice device);
 /* Attached on the present connection. Lock held. */
 bool client_connected(const struct gpu *gpu);
 
-/* The device becomes known to the daemon. Lock held. */
-void client_attach_device(struct gpu *gpu, CUdevice device);
-
 /* Make the connection thread look again. */
 void client_wake(void);
+
+/* Nobody passes the shut gate any more. */
+void client_end_steps(struct gpu *gpu);
+
+/* ---- connection.c ---- */
+
+/* A message for the GPU, from the daemon. Lets go of the lock, which is held, meanwhile. */
+void client_hear(struct gpu *gpu, const struct gs_msg *msg);
+
+/* The device becomes known to the daemon. Lock held. */
+void client_attach_device(struct gpu *gpu, CUdevice device);
 
 /* ---- worker.c ---- */
 
@@ -120,9 +135,6 @@ void *worker_run(void *gpu);
 /* LOCK_OK has been heard: the gate opens here if nothing is lacking and the worker rests, unless that would
  * have to wait. Lets go of the lock meanwhile. */
 void worker_try_open(struct gpu *gpu);
-
-/* All that the process needs is there. Lock held. */
-void worker_open_gate(struct gpu *gpu);
 
 /* What can be done with the process' work, if that is something else than told. Lock held. */
 void worker_tell_abilities(struct gpu *gpu);

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "client/client.h"
@@ -24,10 +23,6 @@
 #include "memory/memory.h"
 #include "settings.h"
 
-#ifndef MADV_WIPEONFORK
-#define MADV_WIPEONFORK 18
-#endif
-
 /* Between attempts to connect: a sixteenth of the time that the daemon has been away, within these bounds. A
  * daemon that is started anew is found at once, and one that comes back late within the longer bound. An
  * attempt without a daemon costs some microseconds. */
@@ -38,103 +33,11 @@
 #define HANDSHAKE_NS (2 * NS_PER_S)      /* for the daemon to accept, and to answer REGISTER and ATTACH */
 #define NO_ANSWER "it does not answer"
 
-struct client client = {
-    .lock = LOCK(LOCK_CLIENT),
-};
-
-/* Of the connection thread alone. */
-static uint64_t retry_at_ns;
-static bool evicted;             /* until then it waits, and does not run unshared */
-static uint64_t away_since_ns;   /* the daemon; 0: not looked for yet */
-static uint64_t full_since_ns;   /* wire_connect_again_ns */
-static uint64_t handshake_by_ns; /* 0: nothing outstanding */
-
-/* Changes when the connection thread should look again; futex. */
-static _Atomic uint32_t events;
-
-/* 1, in memory that the kernel clears in a child that is made without pthread_atfork (_Fork, clone): none of
- * our threads is there, so what they would answer is not waited for. NULL: not started yet. */
-static _Atomic uint32_t *_Atomic here;
-
-bool client_is_stray(void) {
-  _Atomic uint32_t *mark = atomic_load_explicit(&here, memory_order_acquire);
-  return mark && !atomic_load_explicit(mark, memory_order_relaxed);
-}
-
-/* Where the kernel can't (before 4.14), such a child is not known. */
-static void mark_process(void) {
-  void *mark = atomic_load(&here);
-  if (!mark)
-    mark = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mark == MAP_FAILED || madvise(mark, sizeof(uint32_t), MADV_WIPEONFORK) < 0)
-    return;
-  atomic_store((_Atomic uint32_t *)mark, 1);
-  atomic_store(&here, mark);
-}
-
-struct gpu *client_gpu(CUdevice device) {
-  return !client_is_stray() && device >= 0 && device < GS_GPUS_PER_CLIENT ? &client.gpus[device] : NULL;
-}
-
-bool client_connected(const struct gpu *gpu) { return client.connected && gpu->machine.attached; }
-
-void client_send(const struct gs_msg *msg) {
-  if (!client.connected)
-    return;
-  post_send(msg);
-  log_debug("sent %s gpu %u epoch %lu", wire_type_name(msg->type), msg->gpu, msg->epoch);
-}
-
-void client_wake(void) {
-  atomic_fetch_add(&events, 1);
-  futex_wake(&events, 1);
-}
-
-/* ---- the machine of a GPU: what it sees, and what it orders ---- */
-
-struct sight client_see(const struct gpu *gpu) {
-  return (struct sight){.now_ns = clock_now_ns(),
-                        .needed = gpu->stopped || gate_waiting(gpu->device) > 0 ||
-                                  gate_waits(gpu->device, GATE_WAIT_TURN) > 0,
-                        .memory = memory_usage(gpu->device)};
-}
-
-void client_obey(struct gpu *gpu, struct orders *orders) {
-  if (orders->expect)
-    memory_expect_passed(gpu->device, true);
-  if (orders->open)
-    worker_open_gate(gpu);
-  for (unsigned i = 0; i < orders->count; i++) {
-    orders->messages[i].gpu = (uint32_t)gpu->device;
-    client_send(&orders->messages[i]);
-  }
-  if (orders->wake_worker)
-    condition_wake_all(&gpu->changed);
-  if (orders->wake_waiting)
-    condition_wake_all(&client.memory_changed);
-  if (orders->wake_timers)
-    client_wake();
-}
-
-void client_tell(struct gpu *gpu,
-                 void (*event)(struct machine *machine, const struct sight *sight, struct orders *orders)) {
-  struct sight sight = client_see(gpu);
-  struct orders orders = {0};
-  event(&gpu->machine, &sight, &orders);
-  client_obey(gpu, &orders);
-}
-
-void client_order(struct gpu *gpu, void (*event)(struct machine *machine, struct orders *orders)) {
-  struct orders orders = {0};
-  event(&gpu->machine, &orders);
-  client_obey(gpu, &orders);
-}
-
 /* ---- doing without a daemon ---- */
 
 /* How long to wait before the next attempt to connect. */
 static uint64_t retry_ns(void) {
-  uint64_t part_ns = (clock_now_ns() - away_since_ns) / RETRY_PART;
+  uint64_t part_ns = (clock_now_ns() - client.away_since_ns) / RETRY_PART;
   return part_ns < RETRY_MIN_NS ? RETRY_MIN_NS : part_ns > RETRY_MAX_NS ? RETRY_MAX_NS : part_ns;
 }
 
@@ -181,10 +84,10 @@ static void forget_daemon(void) {
 static void disconnect(const char *why, uint64_t pause_ns) {
   post_hang_up();
   client.connected = client.alone = false;
-  handshake_by_ns = 0;
-  retry_at_ns = clock_now_ns() + pause_ns;
+  client.handshake_by_ns = 0;
+  client.retry_at_ns = clock_now_ns() + pause_ns;
   forget_daemon();
-  if (!evicted)
+  if (!client.evicted)
     go_alone(why);
 }
 
@@ -213,7 +116,7 @@ static void send_attach(struct gpu *gpu) {
   machine_attach(&gpu->machine, &sight, &msg);
   client_send(&msg);
   lock_release(&client.lock);
-  handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
+  client.handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
 }
 
 /* Attach what is in use and not yet attached. Lock not held: asks the driver. */
@@ -290,7 +193,7 @@ static void on_registered(const struct gs_msg *msg) {
   client.registered = true;
   client.job = msg->registered.job;
   client.alone = false;
-  handshake_by_ns = 0;
+  client.handshake_by_ns = 0;
   send_command();
   declaration_send();
   lock_release(&client.lock);
@@ -360,7 +263,7 @@ static void on_evicted(const struct gs_msg *msg) {
       msg->evicted.by_pid ? "" : ", as it has not stopped when it was told to",
       (unsigned long long)(msg->evicted.wait_ns / NS_PER_MS));
   lock_take(&client.lock);
-  evicted = true;
+  client.evicted = true;
   disconnect(NULL, msg->evicted.wait_ns);
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     if (gpu->used && (gpu->machine.holding || gpu->machine.releasing))
@@ -375,7 +278,7 @@ static void handshake_check(void) {
     outstanding |= gpu->used && !gpu->machine.attached && !gpu->refused_until_ns;
   lock_release(&client.lock);
   if (!outstanding)
-    handshake_by_ns = 0;
+    client.handshake_by_ns = 0;
 }
 
 static bool is_used(struct gpu *gpu) {
@@ -450,19 +353,19 @@ static const char *describe(int err, char *buffer, size_t size) { return strerro
  * says otherwise. */
 static void try_connect(void) {
   lock_take(&client.lock);
-  evicted = false;
+  client.evicted = false;
   int err = post_connect(settings()->socket);
-  uint64_t again_ns = wire_connect_again_ns(err, &full_since_ns, HANDSHAKE_NS);
+  uint64_t again_ns = wire_connect_again_ns(err, &client.full_since_ns, HANDSHAKE_NS);
   if (again_ns) {
-    retry_at_ns = again_ns;
+    client.retry_at_ns = again_ns;
   } else if (err < 0) {
-    if (!away_since_ns)
-      away_since_ns = clock_now_ns();
-    retry_at_ns = clock_now_ns() + retry_ns();
+    if (!client.away_since_ns)
+      client.away_since_ns = clock_now_ns();
+    client.retry_at_ns = clock_now_ns() + retry_ns();
     go_alone(err == -EAGAIN ? NO_ANSWER : describe(-err, (char[64]){0}, 64));
   } else {
     client.connected = true;
-    handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
+    client.handshake_by_ns = clock_now_ns() + HANDSHAKE_NS;
     send_register();
   }
   lock_release(&client.lock);
@@ -488,7 +391,7 @@ static void receive_all(void) {
     }
     lock_take(&client.lock);
     if (client.registered)
-      away_since_ns = clock_now_ns();
+      client.away_since_ns = clock_now_ns();
     disconnect("the connection ended", retry_ns());
     lock_release(&client.lock);
   }
@@ -513,17 +416,17 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
 /* Things that are due; returns when the next one is. */
 static uint64_t run_timers(void) {
   uint64_t now_ns = clock_now_ns(), next_ns = memory_run_timers(now_ns);
-  if (!client.connected && now_ns >= retry_at_ns)
+  if (!client.connected && now_ns >= client.retry_at_ns)
     try_connect();
   lock_take(&client.lock);
-  if (client.connected && handshake_by_ns && now_ns >= handshake_by_ns)
+  if (client.connected && client.handshake_by_ns && now_ns >= client.handshake_by_ns)
     disconnect(NO_ANSWER, retry_ns());
   for (struct gpu *gpu = client.gpus; gpu < client.gpus + GS_GPUS_PER_CLIENT; gpu++)
     next_ns = earlier(next_ns, run_gpu_timers(gpu, now_ns));
   if (!client.connected)
-    next_ns = earlier(next_ns, retry_at_ns);
-  if (client.connected && handshake_by_ns)
-    next_ns = earlier(next_ns, handshake_by_ns);
+    next_ns = earlier(next_ns, client.retry_at_ns);
+  if (client.connected && client.handshake_by_ns)
+    next_ns = earlier(next_ns, client.handshake_by_ns);
   lock_release(&client.lock);
   return next_ns;
 }
@@ -531,12 +434,12 @@ static uint64_t run_timers(void) {
 static void *connection_run(void *unused) {
   thread_begin("gpushare");
   for (;;) {
-    uint32_t seen = atomic_load(&events); /* before anything is looked at: what comes later moves it */
+    uint32_t seen = atomic_load(&client.events); /* before anything is looked at: what comes later moves it */
     receive_all();
     attach_all();
     uint64_t next_ns = run_timers(), now_ns = clock_now_ns();
     if (next_ns > now_ns)
-      futex_wait(&events, seen, next_ns == UINT64_MAX ? UINT64_MAX : next_ns - now_ns);
+      futex_wait(&client.events, seen, next_ns == UINT64_MAX ? UINT64_MAX : next_ns - now_ns);
   }
   return unused;
 }
@@ -544,10 +447,11 @@ static void *connection_run(void *unused) {
 /* ---- what the rest of the library calls ---- */
 
 static bool start(void) {
-  mark_process();
+  client_mark_process();
   settings_complain();
   fork_watch();
-  client.started = post_start() == 0 && thread_start_needed(connection_run, NULL) == 0;
+  client.started =
+      post_start(&client.lock, client_wake) == 0 && thread_start_needed(connection_run, NULL) == 0;
   if (!client.started)
     log_error("can't start the thread that speaks with the daemon: running unshared");
   return client.started;
@@ -590,44 +494,4 @@ void client_want(CUdevice device) {
   lock_take(&client.lock);
   client_tell(gpu, machine_want);
   lock_release(&client.lock);
-}
-
-/* Forks of this thread that are under way (one may come in a signal handler over another), and whether the
- * first one has taken the lock. */
-static __thread unsigned forks __attribute__((tls_model("initial-exec")));
-static __thread bool fork_has_lock __attribute__((tls_model("initial-exec")));
-
-/* No connection may be half made, or half gone, at the moment of a fork, and no descriptor of memory be
- * known to one thread only: the child closes what it may have inherited. A signal handler may fork over a
- * thread that holds one of these locks, or one that is taken after them: such a thread neither makes nor ends
- * connections, and others that do so just then are the lesser evil.
- */
-void client_fork_prepare(void) {
-  if (forks++ > 0)
-    return;
-  fork_has_lock = !lock_is_inside();
-  if (!fork_has_lock)
-    return;
-  lock_take(&client.lock);
-  memory_fork_prepare();
-}
-
-void client_fork_parent(void) {
-  if (--forks > 0 || !fork_has_lock)
-    return;
-  memory_fork_parent();
-  lock_release(&client.lock);
-}
-
-void client_fork_child(void) {
-  client_fork_parent(); /* the locks are ours here too */
-  post_fork_child();
-  client = (struct client){.lock = LOCK(LOCK_CLIENT)};
-  worker_fork_child();
-  progress_fork_child();
-  share_fork_child();
-  if (client_is_stray())
-    mark_process();
-  retry_at_ns = handshake_by_ns = away_since_ns = full_since_ns = 0;
-  evicted = false;
 }

@@ -124,14 +124,15 @@ int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_b
   return -EINPROGRESS;
 }
 
+/* An answer that came before the connection was lost counts: what was refused is in no books. */
 int machine_answer(struct machine *machine, const struct machine_question *question, bool given_up) {
   if (machine->memory_question != question->number)
     return -EINTR;
   bool lost = machine->generation != question->generation;
-  if (!lost && !machine->memory_answered && !given_up)
+  if (!machine->memory_answered && !lost && !given_up)
     return -EINPROGRESS;
   machine->memory_asking = false;
-  return lost || !machine->memory_answered ? -ENOTCONN : machine->memory_status;
+  return machine->memory_answered ? machine->memory_status : -ENOTCONN;
 }
 
 /* Of what is refused the daemon knows nothing. */

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "client/declaration.h"
-#include "client/mps_environment.h"
 #include "common/clock.h"
 #include "common/descriptor.h"
 #include "common/lock.h"
@@ -38,6 +37,70 @@ static _Atomic bool on;
 static struct descriptor connection = {.fd = -1};
 
 bool mps_choice_is_on(void) { return atomic_load(&on); }
+
+/* ---- the variables by which the driver uses MPS ---- */
+
+/* Programs that this one starts inherit them, and are to decide for themselves: so it is noted what is ours.
+ */
+#define PIPES "CUDA_MPS_PIPE_DIRECTORY"
+#define PRIORITY "CUDA_MPS_CLIENT_PRIORITY"
+#define PERCENT "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+
+/* "PRIORITY PERCENT PIPES": what has been set; "-": that was not. */
+#define MARK "GPUSHARE_MPS_SET"
+#define VALUE_SIZE 16
+
+static bool is_given(const char *name) {
+  const char *value = getenv(name);
+  return value && *value;
+}
+
+/* What is to be set; "-": nothing. */
+static void choose(const char *name, uint32_t number, char value[VALUE_SIZE]) {
+  strcpy(value, "-");
+  if (number != 0 && !is_given(name))
+    snprintf(value, VALUE_SIZE, "%u", number);
+}
+
+static bool set(const char *name, const char *value) {
+  return strcmp(value, "-") == 0 || setenv(name, value, 1) == 0;
+}
+
+/* Unless somebody has set it anew. */
+static void forget(const char *name, const char *was) {
+  const char *value = getenv(name);
+  if (value && strcmp(value, was) == 0)
+    unsetenv(name);
+}
+
+/* What is ours, or was that of the program that has started this one, goes. */
+static void forget_environment(void) {
+  const char *mark = getenv(MARK);
+  char priority[VALUE_SIZE], percent[VALUE_SIZE];
+  int pipes = 0;
+  if (!mark)
+    return;
+  if (sscanf(mark, "%15s %15s %n", priority, percent, &pipes) == 2 && pipes > 0) {
+    forget(PRIORITY, priority);
+    forget(PERCENT, percent);
+    forget(PIPES, mark + pipes);
+  }
+  unsetenv(MARK);
+}
+
+/* What of it is not given; priority, percent: 0: as usual. The mark first: nothing is ours without it. False:
+ * memory is out, and nothing is set. */
+static bool set_environment(const char *pipes, uint32_t priority, uint32_t percent) {
+  char priority_text[VALUE_SIZE], percent_text[VALUE_SIZE], mark[256];
+  choose(PRIORITY, priority, priority_text);
+  choose(PERCENT, percent, percent_text);
+  snprintf(mark, sizeof mark, "%s %s %s", priority_text, percent_text, pipes);
+  bool done =
+      set(MARK, mark) && set(PIPES, pipes) && set(PRIORITY, priority_text) && set(PERCENT, percent_text);
+  if (!done)
+    forget_environment();
+  return done;
+}
 
 /* ---- the question ---- */
 
@@ -103,7 +166,7 @@ static const char *why_not(uint32_t verdict) {
 
 /* False: not even the environment can be set. */
 static bool use(const char *pipes, const struct gs_msg *answer) {
-  if (!mps_environment_set(pipes, answer->spatial.priority, answer->spatial.percent))
+  if (!set_environment(pipes, answer->spatial.priority, answer->spatial.percent))
     return false;
   atomic_store(&on, true);
   log_info("by MPS, at %s priority, with %u %% of the multiprocessors: a fatal fault of another such program "
@@ -123,8 +186,8 @@ static bool is_there(char pipes[PATH_SIZE]) {
 static void decide(void) {
   char pipes[PATH_SIZE];
   struct gs_msg answer;
-  mps_environment_forget();
-  if (mps_environment_is_given() || !is_there(pipes))
+  forget_environment();
+  if (is_given(PIPES) || !is_there(pipes)) /* the user says himself which MPS to use */
     return;
   int err = wire_connect_as_guest(settings()->socket, &connection);
   if (err == 0)
@@ -159,7 +222,7 @@ static bool give_up(CUresult result) {
   lock_take(&lock);
   bool was_on = atomic_exchange(&on, false);
   if (was_on) {
-    mps_environment_forget();
+    forget_environment();
     descriptor_close(&connection);
     log_warn("MPS does not take this program (error %d): it shares the GPU by time", (int)result);
   }

@@ -13,11 +13,12 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "client/client_state.h"
+#include "common/condition.h"
 #include "common/descriptor.h"
 #include "common/futex.h"
 #include "common/lock.h"
 #include "common/thread.h"
+#include "common/wire.h"
 
 #define LETTERS 64   /* that have come and are not taken; then nothing more is received */
 #define MESSAGES 256 /* that are to go */
@@ -26,6 +27,8 @@
 enum readiness { STARTING, READY, FAILED };
 
 static struct post {
+  struct lock *lock; /* protects everything here */
+  void (*arrived)(void);
   struct descriptor socket; /* in the table of these threads */
   uint64_t connection;      /* counts them: which one a thread has waited for */
   int end;                  /* why the connection has ended: -errno; 0: it has not */
@@ -44,7 +47,7 @@ static bool own_table;             /* written before the threads are ready */
 
 static void end(int err) {
   post.end = err;
-  client_wake();
+  post.arrived();
 }
 
 /* The program has closed it, if it is not ours: then there is nothing left to close. */
@@ -65,7 +68,7 @@ static void close_socket(void) {
   if (is_there())
     shutdown(post.socket.fd, SHUT_RDWR);
   while (post.polls && own_table) /* else it does not wait for long */
-    condition_wait(&post.left, &client.lock, UINT64_MAX);
+    condition_wait(&post.left, post.lock, UINT64_MAX);
   descriptor_close(&post.socket);
   post.end = 0;
   post.connection++;
@@ -89,7 +92,7 @@ static void send_first(void) {
 
 static void *sender_run(void *unused) {
   thread_begin("gpushare-send");
-  lock_take(&client.lock);
+  lock_take(post.lock);
   for (;;) {
     if (post.hang_up) {
       close_socket();
@@ -106,7 +109,7 @@ static void *sender_run(void *unused) {
       post.shut = false;
     } else {
       condition_wake_all(&post.obeyed);
-      condition_wait(&post.orders, &client.lock, UINT64_MAX);
+      condition_wait(&post.orders, post.lock, UINT64_MAX);
     }
   }
   return unused;
@@ -124,7 +127,7 @@ static void receive(void) {
     return;
   if (letter->err == 0 || letter->err == -ENOSYS || letter->err == -EPROTONOSUPPORT) {
     post.letter_count++;
-    client_wake();
+    post.arrived();
   } else {
     end(letter->err);
   }
@@ -138,18 +141,18 @@ static void *receiver_run(void *unused) {
   if (!started)
     return unused;
   thread_begin("gpushare-recv");
-  lock_take(&client.lock);
+  lock_take(post.lock);
   for (;;) {
     if (post.end || post.letter_count == LETTERS || !is_there()) {
-      condition_wait(&post.arrivals, &client.lock, UINT64_MAX);
+      condition_wait(&post.arrivals, post.lock, UINT64_MAX);
       continue;
     }
     struct pollfd readable = {.fd = post.socket.fd, .events = POLLIN};
     uint64_t connection = post.connection;
     post.polls = true;
-    lock_release(&client.lock);
+    lock_release(post.lock);
     poll(&readable, 1, own_table ? -1 : CHECK_MS);
-    lock_take(&client.lock);
+    lock_take(post.lock);
     post.polls = false;
     condition_wake_all(&post.left);
     if (connection == post.connection && !post.end)
@@ -161,10 +164,12 @@ static void *receiver_run(void *unused) {
 /* ---- what the others ask for ---- */
 
 /* The caller has the lock, which neither thread takes before it is ready. */
-int post_start(void) {
+int post_start(struct lock *lock, void (*arrived)(void)) {
   if (atomic_load(&readiness) == READY)
     return 0;
   atomic_store(&readiness, STARTING);
+  post.lock = lock;
+  post.arrived = arrived;
   int err = thread_start_needed(receiver_run, NULL);
   if (err < 0)
     return err;
@@ -177,7 +182,7 @@ int post_connect(const char *path) {
   post.connect_to = path;
   condition_wake_all(&post.orders);
   while (post.connect_to)
-    condition_wait(&post.obeyed, &client.lock, UINT64_MAX);
+    condition_wait(&post.obeyed, post.lock, UINT64_MAX);
   return post.connect_err;
 }
 
@@ -217,7 +222,7 @@ void post_hang_up(void) {
 }
 
 void post_flush(uint64_t deadline_ns) {
-  while (post.message_count && condition_wait(&post.obeyed, &client.lock, deadline_ns))
+  while (post.message_count && condition_wait(&post.obeyed, post.lock, deadline_ns))
     ;
 }
 

@@ -9,7 +9,7 @@
  * Where a sandbox, or a kernel before 5.9, has no close_range(2), the socket is in the program's table, at a
  * high number, and is forgotten once that means something else (common/descriptor.h).
  *
- * With client.lock held.
+ * Threading: with the lock held that post_start is given.
  */
 #ifndef GS_POST_H
 #define GS_POST_H
@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/lock.h"
 #include "gpushare/protocol.h"
 
 struct letter {
@@ -24,8 +25,8 @@ struct letter {
   struct gs_msg msg;
 };
 
-/* Start the threads. 0 or -errno. */
-int post_start(void);
+/* Start the threads. `arrived` is called, with the lock, when something has come. 0 or -errno. */
+int post_start(struct lock *lock, void (*arrived)(void));
 
 /* Make a new connection. Lets go of the lock meanwhile. 0 or -errno. */
 int post_connect(const char *path);
@@ -33,7 +34,7 @@ int post_connect(const char *path);
 /* What fails ends the connection: a letter tells. */
 void post_send(const struct gs_msg *msg);
 
-/* False: nothing has come. client_wake is called when something has. */
+/* False: nothing has come. */
 bool post_take(struct letter *letter);
 
 /* The daemon shall see the end of the connection; a letter tells when it has come to that. */

@@ -281,18 +281,11 @@ static void drain(struct gpu *gpu) {
 
 /* ---- giving back ---- */
 
-/* Nobody passes the shut gate any more. */
-static void end_steps(struct gpu *gpu) {
-  if (gpu->stepped_ns)
-    gate_revoke_pulse(gpu->device, 0);
-  gpu->stepped_ns = 0;
-}
-
 /* A gate that nobody has passed, nor work let on, since the last time needs nothing. Returns what it took. */
 static uint64_t stop_submitting(struct gpu *gpu) {
   uint64_t start_ns = clock_now_ns();
   if (gate_is_open(gpu->device) || gpu->let_on || gpu->stepped_ns) {
-    end_steps(gpu);
+    client_end_steps(gpu);
     gpu->let_on = false;
     if (!stop(gpu))
       drain(gpu);
@@ -322,15 +315,6 @@ static bool open_memory(struct gpu *gpu, bool (*how)(CUdevice device, uint64_t e
   bool open = gate_is_open(gpu->device) || how(gpu->device, enough_bytes);
   lock_take(&client.lock);
   return open;
-}
-
-void worker_open_gate(struct gpu *gpu) {
-  gpu->let_on = false;
-  gpu->turned_ns = clock_now_ns();
-  if (gpu->machine.steps)
-    return;
-  end_steps(gpu);
-  gate_open(gpu->device);
 }
 
 void worker_try_open(struct gpu *gpu) {
@@ -475,7 +459,7 @@ static bool may_step(const struct gpu *gpu) {
 static void step(struct gpu *gpu) {
   const struct machine *machine = &gpu->machine;
   if (machine_end_steps(&gpu->machine)) {
-    end_steps(gpu);
+    client_end_steps(gpu);
     gate_open(gpu->device);
     return;
   }

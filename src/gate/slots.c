@@ -134,13 +134,15 @@ void slots_notify(void) {
   futex_wake(&departures, INT32_MAX);
 }
 
+/* A sandbox may forbid membarrier after it was registered for: threads that pass fence from then on. Where
+ * that knows no other kind either, what they have stored before is in their caches after a moment. */
 void slots_barrier(void) {
   atomic_thread_fence(memory_order_seq_cst);
   if (!atomic_load(&gate_has_membarrier) || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0)
     return;
-  atomic_store(&gate_has_membarrier,
-               false); /* forbidden since it was registered for: threads that pass fence from now on */
-  membarrier(MEMBARRIER_CMD_GLOBAL);
+  atomic_store(&gate_has_membarrier, false);
+  if (membarrier(MEMBARRIER_CMD_GLOBAL) != 0)
+    clock_sleep(NS_PER_MS);
 }
 
 static bool wait_for_slot(struct gate_slot *slot, uint64_t deadline_ns) {

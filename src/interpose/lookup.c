@@ -3,10 +3,12 @@
 
 #include <assert.h>
 #include <dlfcn.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/log.h"
 #include "driver/driver.h"
@@ -15,7 +17,6 @@
 #include "driver/libraries.h"
 #include "driver/linker.h"
 #include "driver/text.h"
-#include "interpose/deepbind.h"
 #include "interpose/wrappers.h"
 
 /* Real address -> wrapper: open addressing, at most half full. Until the driver is settled, the functions of
@@ -185,9 +186,45 @@ static void *replace(void *real, const char *name) {
   return wrapper;
 }
 
+/* ---- RTLD_DEEPBIND ---- */
+
+/* Something was loaded by a call whose end we can't see: what has come is patched at the next look-up. */
+static _Atomic bool patch_expected;
+
+/* The slot gets what a preloaded library would have bound. */
+static void patch(const char *name, uintptr_t *slot, void *unused) {
+  void *wrapper = may_be_ours(name) ? wrapper_by_name(name) : NULL;
+  (void)unused;
+  if (wrapper && *slot != (uintptr_t)wrapper && !elf_set_slot(slot, (uintptr_t)wrapper))
+    log_warn("a library opened with RTLD_DEEPBIND can't be hooked: its calls are not shared");
+}
+
+/* libcuda binds its own look-ups: those are the driver's business. */
+static int is_left_alone(const char *path) {
+  return elf_name_matches(path, "libcuda.so") || elf_name_matches(path, "libc.so") ||
+         strstr(path, "/ld-linux");
+}
+
+/* This object and what was loaded after it. */
+static void patch_from(const struct link_map *map) {
+  for (; map; map = map->l_next) {
+    struct elf_object object;
+    if (is_left_alone(map->l_name) || !elf_read(&object, map->l_addr, ELF_END_UNKNOWN, map->l_ld))
+      continue;
+    elf_each_import(&object, patch, NULL);
+  }
+}
+
+static void patch_pending(void) {
+  if (atomic_load_explicit(&patch_expected, memory_order_relaxed) && atomic_exchange(&patch_expected, false))
+    patch_from(_r_debug.r_map);
+}
+
+/* ---- what trampolines ask ---- */
+
 struct verdict lookup_dlsym(void *handle, const char *name) {
   const struct linker *linker = linker_functions();
-  deepbind_patch_pending();
+  patch_pending();
   void *const pass_on = (void *)linker->dlsym;
   if (!may_be_ours(name))
     return (struct verdict){NULL, pass_on};
@@ -200,7 +237,7 @@ struct verdict lookup_dlsym(void *handle, const char *name) {
 
 struct verdict lookup_dlvsym(void *handle, const char *name, const char *version) {
   const struct linker *linker = linker_functions();
-  deepbind_patch_pending();
+  patch_pending();
   void *const pass_on = (void *)linker->dlvsym;
   if (!may_be_ours(name))
     return (struct verdict){NULL, pass_on};
@@ -215,16 +252,17 @@ struct verdict lookup_dlvsym(void *handle, const char *name, const char *version
  * is patched at the next look-up, which usually is for a function in it. */
 struct verdict lookup_dlopen(const char *file, int mode) {
   const struct linker *linker = linker_functions();
-  deepbind_patch_pending();
+  patch_pending();
   if (!(mode & RTLD_DEEPBIND) || !file)
     return (struct verdict){NULL, (void *)linker->dlopen};
   if (text_file_name(file) == file) {
-    deepbind_expect();
+    atomic_store(&patch_expected, true);
     return (struct verdict){NULL, (void *)linker->dlopen};
   }
   void *handle = linker->dlopen(file, mode);
-  if (handle)
-    deepbind_patch(handle);
+  struct link_map *map = NULL;
+  if (handle && dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0)
+    patch_from(map);
   return (struct verdict){handle, NULL};
 }
 

@@ -3,6 +3,9 @@
  * function's address, and an address that is known becomes the wrapper's. By address, never by version or
  * flag: right for _v2, _ptsz and what is yet to come.
  *
+ * A library opened with RTLD_DEEPBIND binds to its own dependencies before anything preloaded: the slots that
+ * it has bound to the driver, or to the C library's look-ups, are pointed at our wrappers.
+ *
  * Nothing here allocates, locks, logs (but once, of a second driver) or changes errno; all of it may run
  * before any constructor.
  */

@@ -214,13 +214,46 @@ static void slice_new(unsigned gpu, const struct channels_object *group) {
   lock_release(&g->lock);
 }
 
+/* ---- what libcuda does ---- */
+
+/* It lets a group or a channel run. */
+static void note_scheduled(unsigned gpu, const struct channels_object *group) {
+  channels_scheduled(group);
+  if (!making)
+    stop_new(gpu, group);
+  slice_new(gpu, group);
+}
+
+static void note_slice(unsigned gpu, const struct channels_object *group, const struct rm_control *control) {
+  struct rm_set_slice slice;
+  if (control->parameters_size != sizeof slice)
+    return;
+  memcpy(&slice, (const void *)(uintptr_t)control->parameters, sizeof slice); // NOLINT
+  atomic_store(&gpus[gpu].libcuda_slice_us, slice.slice_us);
+  slice_new(gpu, group);
+}
+
+static void on_control(const struct rm_control *control) {
+  bool schedules = control->command == RM_SCHEDULE_GROUP || control->command == RM_SCHEDULE_CHANNEL;
+  struct channels_object group;
+  int gpu;
+  if (!schedules && control->command != RM_SET_SLICE)
+    return;
+  if ((gpu = channels_gpu_of(control->client, control->object, &group)) < 0)
+    return;
+  if (schedules)
+    note_scheduled((unsigned)gpu, &group);
+  else
+    note_slice((unsigned)gpu, &group, control);
+}
+
 /* ---- the beginning ---- */
 
 static void begin(const struct libraries *libraries, void *unused) {
   const struct library *library = driver_in_use(libraries);
   (void)unused;
   if (library)
-    tap_library(&library->elf);
+    tap_library(&library->elf, on_control);
 }
 
 void preempt_begin(void) {
@@ -341,28 +374,6 @@ struct preempt_channels preempt_channels(CUdevice device) {
                                    .other = count.other_channels,
                                    .stopped = atomic_load(&gpus[gpu].stopped),
                                    .error = atomic_load(&gpus[gpu].error)};
-}
-
-/* ---- what libcuda does ---- */
-
-void preempt_scheduled(uint32_t client, uint32_t handle) {
-  struct channels_object group;
-  int gpu = channels_gpu_of(client, handle, &group);
-  if (gpu < 0)
-    return;
-  channels_scheduled(&group);
-  if (!making)
-    stop_new((unsigned)gpu, &group);
-  slice_new((unsigned)gpu, &group);
-}
-
-void preempt_sliced(uint32_t client, uint32_t handle, uint64_t us) {
-  struct channels_object group;
-  int gpu = channels_gpu_of(client, handle, &group);
-  if (gpu < 0)
-    return;
-  atomic_store(&gpus[gpu].libcuda_slice_us, us);
-  slice_new((unsigned)gpu, &group);
 }
 
 void preempt_fork_child(void) {

@@ -83,11 +83,6 @@ struct preempt_channels {
 };
 struct preempt_channels preempt_channels(int device);
 
-/* Of tap.h: libcuda lets a group or channel run; it sets a group's slice. In the thread that has done so.
- */
-void preempt_scheduled(uint32_t client, uint32_t handle);
-void preempt_sliced(uint32_t client, uint32_t handle, uint64_t us);
-
 void preempt_fork_child(void);
 
 #endif

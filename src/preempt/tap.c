@@ -10,11 +10,11 @@
 
 #include "driver/text.h"
 #include "preempt/channels.h"
-#include "preempt/preempt.h"
 
 typedef int (*ioctl_function)(int fd, unsigned long request, ...);
 
 static ioctl_function _Atomic below; /* NULL: nothing is watched */
+static tap_listener _Atomic listener;
 static _Atomic pid_t tapped_pid;
 
 /* ---- what passes ---- */
@@ -68,15 +68,8 @@ static void note_control(const void *argument, size_t size) {
   if (size != sizeof control)
     return;
   memcpy(&control, argument, sizeof control);
-  if (control.status != RM_OK)
-    return;
-  if (control.command == RM_SCHEDULE_GROUP || control.command == RM_SCHEDULE_CHANNEL)
-    preempt_scheduled(control.client, control.object);
-  if (control.command == RM_SET_SLICE && control.parameters_size == sizeof(struct rm_set_slice)) {
-    struct rm_set_slice slice;
-    memcpy(&slice, (const void *)(uintptr_t)control.parameters, sizeof slice); // NOLINT
-    preempt_sliced(control.client, control.object, slice.slice_us);
-  }
+  if (control.status == RM_OK)
+    atomic_load (&listener)(&control);
 }
 
 static int tapped(int fd, unsigned long request, ...) {
@@ -139,8 +132,9 @@ static void patch(const char *name, uintptr_t *slot, void *argument) {
     p->failed = true;
 }
 
-bool tap_library(const struct elf_object *library) {
+bool tap_library(const struct elf_object *library, tap_listener hears) {
   struct patch p = {.library = library};
+  atomic_store(&listener, hears);
   elf_each_import(library, patch, &p);
   if (p.failed)
     channels_doubt();

@@ -1,7 +1,7 @@
 /*
  * tap.h - libcuda's calls of the resource manager pass us: the slot through which it reaches libc's ioctl
- * holds our function, which notes what is allocated and freed (channels.h) and tells of what begins to run
- * (preempt.h). Nothing is exported for that, and nobody else's ioctl is touched.
+ * holds our function, which notes what is allocated and freed (channels.h) and tells a listener of controls.
+ * Nothing is exported for that, and nobody else's ioctl is touched.
  *
  * Each call goes on to whatever the slot held: libc's function, or that of another preloaded library. Its
  * result and errno are passed on as they are.
@@ -12,9 +12,13 @@
 #include <stdbool.h>
 
 #include "driver/elf.h"
+#include "preempt/rm.h"
+
+/* A control of libcuda's has succeeded. Called in the thread that has made it. */
+typedef void (*tap_listener)(const struct rm_control *control);
 
 /* Watch this library. False: it has no such slot, or it can't be written; then nothing is changed. */
-bool tap_library(const struct elf_object *library);
+bool tap_library(const struct elf_object *library, tap_listener listener);
 
 /* Whether any is watched, by this process: a child that shares the descriptors with the process that was
  * watched may not steer that one's channels. */

@@ -19,7 +19,7 @@
 static int connect_err;
 static unsigned attempts, registers;
 
-int post_start(void) { return 0; }
+int post_start(struct lock *lock, void (*arrived)(void)) { return lock && arrived ? 0 : -EINVAL; }
 int post_connect(const char *path) {
   attempts += *path == '/';
   return connect_err;
@@ -51,7 +51,7 @@ START_TEST(while_no_more_may_connect_it_waits) {
   connect_err = -EAGAIN;
   while (attempts < 20) {
     step();
-    ck_assert_uint_le(retry_at_ns, clock_now_ns() + 20 * NS_PER_MS);
+    ck_assert_uint_le(client.retry_at_ns, clock_now_ns() + 20 * NS_PER_MS);
     ck_assert(!client.alone && !client.gpus[0].machine.holding);
   }
   connect_err = 0;
@@ -88,7 +88,7 @@ START_TEST(its_patience_begins_anew) {
   lock_take(&client.lock);
   client.connected = false;
   lock_release(&client.lock);
-  retry_at_ns = 0;
+  client.retry_at_ns = 0;
   run_timers();
   ck_assert(!client.alone);
 }

@@ -41,7 +41,7 @@ struct wire {
   unsigned first, count;
 };
 
-enum phase { RESTS, RELEASES, TAKES_UP, WITHDRAWS, MOVES };
+enum phase { RESTS, RELEASES, TAKES_UP, WITHDRAWS, MOVES, WATCHES };
 
 struct program {
   struct machine machine;
@@ -53,7 +53,8 @@ struct program {
   unsigned ran;                        /* how many times the gate has opened */
 
   enum phase phase; /* of its worker */
-  bool awake, opened, lacking;
+  bool awake, opened, lacking, idle;
+  uint64_t watched_epoch, watched_generation;
   struct machine_move move;
   enum memory_progress progress;
   struct memory_moved moved;
@@ -62,7 +63,8 @@ struct program {
   uint64_t coming_bytes;  /* of used_bytes: not there yet, and a thread waits for it */
   uint64_t pinned_bytes;  /* of used_bytes: what can't leave; */
   uint64_t awaited_bytes; /* and of that, what has yet to come: a thread waits for its room */
-  bool asks, makes_way;
+  uint64_t paging_bytes;  /* of used_bytes: what page faults would fetch */
+  bool asks, makes_way, woken;
   uint64_t asked_bytes, asked_pinned_bytes;
   struct machine_question question;
   uint64_t out_bytes, in_bytes;           /* moved since ATTACH; */
@@ -300,10 +302,11 @@ static struct sight see(const struct program *p) {
   return (struct sight){
       .now_ns = now_ns,
       .needed = p->waits || p->awaited_bytes,
-      .memory = {.total_bytes = p->used_bytes,
-                 .pinned_bytes = p->pinned_bytes,
+      .memory = {.total_bytes = p->asks ? p->asked_bytes : p->used_bytes,
+                 .pinned_bytes = p->asks ? p->asked_pinned_bytes : p->pinned_bytes,
                  .pinned_there_bytes = p->pinned_bytes - p->awaited_bytes,
-                 .resident_bytes = p->resident_bytes},
+                 .resident_bytes = p->resident_bytes,
+                 .paging_bytes = p->paging_bytes},
   };
 }
 
@@ -331,8 +334,6 @@ static void hang_on(struct program *p, const struct gs_msg *msg) {
   write_letter(p, &p->to_daemon, msg);
 }
 
-static void hear_answer(struct program *p);
-
 /* As memory_open does. */
 static bool open_memory(struct program *p) {
   p->memory_open |= is_all_there(p);
@@ -351,8 +352,7 @@ static void obey(struct program *p, const struct orders *orders) {
     hang_on(p, &orders->messages[i]);
   p->tries |= orders->try_open;
   p->awake |= orders->wake_worker;
-  if (orders->wake_waiting)
-    hear_answer(p);
+  p->woken |= orders->wake_waiting;
 }
 
 /* ---- its memory ---- */
@@ -373,9 +373,17 @@ static void have(struct program *p, uint64_t bytes, uint64_t pinned_bytes) {
     p->coming_bytes += bytes - p->used_bytes;
   p->used_bytes = bytes;
   p->pinned_bytes = pinned_bytes;
+  p->paging_bytes = p->managed ? (bytes - pinned_bytes) / 4 * below(4) : 0;
   p->coming_bytes = least(p->coming_bytes, bytes - pinned_bytes);
   p->resident_bytes = least(p->resident_bytes, bytes - p->coming_bytes - p->awaited_bytes);
   bring(p);
+}
+
+static void report(struct program *p) {
+  struct sight sight = see(p);
+  struct orders orders = {0};
+  machine_note_memory(&p->machine, p->used_bytes, p->pinned_bytes, &sight, &orders);
+  obey(p, &orders);
 }
 
 static void release(struct program *p, uint64_t bytes, bool pinned) {
@@ -384,29 +392,32 @@ static void release(struct program *p, uint64_t bytes, bool pinned) {
     return;
   p->resident_bytes -= pinned ? bytes : 0;
   have(p, p->used_bytes - bytes, p->pinned_bytes - (pinned ? bytes : 0));
-  struct sight sight = see(p);
-  struct orders orders = {0};
-  machine_note_memory(&p->machine, p->used_bytes, p->pinned_bytes, &sight, &orders);
-  obey(p, &orders);
+  report(p);
 }
 
-/* Without a daemon the library itself refuses what can't be. */
+/* The library itself refuses what can't be. What came of it is told in any case. */
 static void end_question(struct program *p, int err) {
   p->asks = err == -EINPROGRESS;
-  if (err == 0 || (err == -ENOTCONN && p->asked_bytes <= USED_MOST))
+  if (p->asks)
+    return;
+  if ((err == 0 || err == -ENOTCONN) && p->asked_bytes <= USED_MOST)
     have(p, p->asked_bytes, p->asked_pinned_bytes);
-  else if (err == -ENOTCONN)
-    release(p, 0, false);
+  report(p);
 }
 
-static void hear_answer(struct program *p) {
-  if (p->asks)
-    end_question(p, machine_answer(&p->machine, &p->question, false));
+/* Who has been woken looks for the answer. One that waits no longer ends the connection. */
+static bool answer_step(struct program *p) {
+  bool given_up = p->asks && !calm && !ending && chance(1);
+  if (given_up)
+    end_connection(p);
+  if (!p->asks || (!p->woken && !given_up))
+    return false;
+  p->woken = false;
+  end_question(p, machine_answer(&p->machine, &p->question, given_up));
+  return true;
 }
 
 static void allocate(struct program *p, uint64_t bytes, bool pinned) {
-  struct sight sight = see(p);
-  struct orders orders = {0};
   bool settled = !p->connected || p->attach_due || p->machine.attached; /* else it is waited for */
   if (p->asks || !settled || (bytes < CARD && p->used_bytes + bytes > USED_MOST))
     return;
@@ -414,9 +425,12 @@ static void allocate(struct program *p, uint64_t bytes, bool pinned) {
     return;
   p->asked_bytes = p->used_bytes + bytes;
   p->asked_pinned_bytes = p->pinned_bytes + (pinned ? bytes : 0);
-  end_question(
-      p, machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, &sight, &orders, &p->question));
+  p->asks = true;
+  struct sight sight = see(p);
+  struct orders orders = {0};
+  int err = machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, &sight, &orders, &p->question);
   obey(p, &orders);
+  end_question(p, err);
 }
 
 /* A piece that comes counts from the start, one that leaves until the end. */
@@ -427,7 +441,9 @@ static void begin_piece(struct program *p) {
   bool alone = !p->machine.room_bound && chance(20); /* it makes room for others */
   p->moved = (struct memory_moved){0};
   p->progress = MEMORY_MOVED;
-  if (p->resident_bytes > goal_bytes || (alone && p->resident_bytes > there_bytes)) {
+  if (!calm && !ending && chance(5)) {
+    p->progress = MEMORY_FAILED;
+  } else if (p->resident_bytes > goal_bytes || (alone && p->resident_bytes > there_bytes)) {
     p->moved.out_bytes = least(PIECE, p->resident_bytes - (alone ? there_bytes : goal_bytes));
   } else if (p->resident_bytes < goal_bytes) {
     uint64_t bytes = least(PIECE, goal_bytes - p->resident_bytes);
@@ -471,6 +487,13 @@ static void end_take_up(struct program *p) {
   obey(p, &orders);
 }
 
+static void end_watch(struct program *p) {
+  struct orders orders = {0};
+  if (p->idle)
+    machine_idle(&p->machine, p->watched_epoch, p->watched_generation, now_ns, &orders);
+  obey(p, &orders);
+}
+
 /* The end of what it is about. */
 static void end_phase(struct program *p) {
   enum phase phase = p->phase;
@@ -479,6 +502,8 @@ static void end_phase(struct program *p) {
     end_release(p);
   } else if (phase == MOVES) {
     end_piece(p);
+  } else if (phase == WATCHES) {
+    end_watch(p);
   } else if (phase == TAKES_UP && p->opened && !p->machine.grant_pending) {
     p->opened = p->gate_open = p->memory_open = false; /* what had been let on is stopped again */
     bring(p);
@@ -493,8 +518,11 @@ static void begin_work(struct program *p) {
   struct sight sight = see(p);
   struct orders orders = {0};
   struct chores chores = {.lacking = p->lacking};
+  enum machine_work work = machine_work(m, &sight, &chores);
   p->lacking = false;
-  switch (machine_work(m, &sight, &chores)) {
+  require(machine_needs_gpu(m) || (work != WORK_RELEASE && work != WORK_TAKE_UP && work != WORK_MOVE), p,
+          "is to let work rest that it needs");
+  switch (work) {
   case WORK_RELEASE:
     machine_begin_release(m);
     p->phase = RELEASES;
@@ -513,8 +541,10 @@ static void begin_work(struct program *p) {
     machine_report(m, &sight, &orders);
     break;
   case WORK_WATCH:
-    if (!p->wants && !p->coming_bytes && !p->awaited_bytes)
-      machine_idle(m, m->epoch, m->generation, now_ns, &orders);
+    p->idle = !p->wants && !p->coming_bytes && !p->awaited_bytes;
+    p->watched_epoch = m->epoch;
+    p->watched_generation = m->generation;
+    p->phase = WATCHES;
     break;
   default:
     p->awake = false;
@@ -646,7 +676,7 @@ static bool pin_step(struct program *p) {
 /* A thread finds the gate shut. */
 static bool thread_step(struct program *p) {
   bring(p);
-  if (pin_step(p))
+  if (answer_step(p) || pin_step(p))
     return true;
   if (!p->wants || p->gate_open || p->waits)
     return false;
@@ -675,6 +705,8 @@ static void check_program(const struct program *p) {
           "counts bytes twice, or not, that have left");
   require(m->restored_bytes + p->told_in_bytes == p->in_bytes, p,
           "counts bytes twice, or not, that have come");
+  require(!p->attached || p->job.promised_bytes >= p->job.room_bytes, p,
+          "has a budget that is promised to it no more");
   if (both && p->job.used_bytes >= p->used_bytes)
     require(p->job.claim_bytes >= p->resident_bytes, p, "has more on the card than the daemon counts");
 }
@@ -868,10 +900,10 @@ START_TEST(both_sides_agree_after_any_history) {
 }
 END_TEST
 
-/* Which one in 200,000 meets: a room that is lowered and raised again before the program hears of either,
- * which owes no answer to that. */
+/* Which one in some thousands meets: a room that is lowered and raised again before the program hears of
+ * either, which owes no answer to that. */
 START_TEST(a_fall_that_is_never_told_is_not_waited_for) {
-  seed = 7225237;
+  seed = 101783;
   run_history();
 }
 END_TEST

@@ -86,7 +86,7 @@ static unsigned sent_count, connections;
 static struct letter next;
 static bool has_next;
 
-int post_start(void) { return 0; }
+int post_start(struct lock *lock, void (*arrived)(void)) { return lock && arrived ? 0 : -EINVAL; }
 int post_connect(const char *path) {
   connections += *path == '/';
   return 0;
@@ -143,7 +143,7 @@ static void connect_played(void) {
   struct gs_msg registered = wire_msg(GS_REGISTERED, 0), attached = wire_msg(GS_ATTACHED, 0);
   attached.attached.capacity_bytes = 1000;
   sent_count = 0;
-  retry_at_ns = 0;
+  client.retry_at_ns = 0;
   run_timers();
   ck_assert_uint_eq(count_sent(GS_REGISTER, NULL), 1);
   hear(&registered);

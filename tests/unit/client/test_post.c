@@ -9,13 +9,12 @@
 #include <unistd.h>
 
 #include "../suite.h"
-#include "client/client_state.h"
 #include "client/post.h"
 #include "common/wire.h"
 
-struct client client = {.lock = LOCK(LOCK_CLIENT)};
+static struct lock lock = LOCK(LOCK_CLIENT);
 static _Atomic unsigned wakes;
-void client_wake(void) { wakes++; }
+static void arrived(void) { wakes++; }
 
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static int listening;
@@ -25,12 +24,12 @@ static void set_up(void) {
   listening = socket(AF_UNIX, SOCK_SEQPACKET, 0);
   ck_assert_int_eq(bind(listening, (struct sockaddr *)&address, sizeof address), 0);
   ck_assert_int_eq(listen(listening, 4), 0);
-  lock_take(&client.lock);
-  ck_assert_int_eq(post_start(), 0);
+  lock_take(&lock);
+  ck_assert_int_eq(post_start(&lock, arrived), 0);
 }
 
 static void tear_down(void) {
-  lock_release(&client.lock);
+  lock_release(&lock);
   unlink(address.sun_path);
 }
 
@@ -41,10 +40,10 @@ static int connect_post(void) {
 }
 
 static void await_wakes(unsigned count) {
-  lock_release(&client.lock);
+  lock_release(&lock);
   while (wakes < count)
     sched_yield();
-  lock_take(&client.lock);
+  lock_take(&lock);
 }
 
 static void say(int fd, uint64_t epoch) {
@@ -61,9 +60,9 @@ static void order(uint64_t epoch) {
 
 static uint64_t hear(int fd) {
   struct gs_msg msg;
-  lock_release(&client.lock);
+  lock_release(&lock);
   ck_assert_int_eq(wire_recv(fd, &msg), 0);
-  lock_take(&client.lock);
+  lock_take(&lock);
   return msg.epoch;
 }
 

@@ -115,7 +115,7 @@ long __wrap_syscall(long number, ...) {
   for (int i = 0; i < 6; i++)
     arguments[i] = va_arg(list, long);
   va_end(list);
-  if (number == SYS_membarrier && arguments[0] == MEMBARRIER_CMD_PRIVATE_EXPEDITED && forbids_membarrier) {
+  if (number == SYS_membarrier && forbids_membarrier) {
     errno = EPERM;
     return -1;
   }
@@ -377,8 +377,8 @@ START_TEST(closing_waits_for_calls_in_flight) {
 }
 END_TEST
 
-/* The race that the gate exists for: many threads pass all the time, the gate is shut at any moment, and once
- * gate_close has returned nobody may be, or come, inside. */
+/* The race that the gate exists for: tests/model/gate.pml goes through all its orders. Here real threads pass
+ * while a real gate shuts, to see that the code does what the model says. */
 static _Atomic unsigned inside;
 static _Atomic bool stop;
 static void *pass_for_ever(void *argument) {
@@ -393,7 +393,7 @@ static void *pass_for_ever(void *argument) {
 }
 
 START_TEST(nothing_slips_out_after_closing) {
-  enum { THREADS = 4, ROUNDS = 2000 };
+  enum { THREADS = 2, ROUNDS = 100 };
   pthread_t threads[THREADS];
   gate_has_membarrier = _i != 0; /* with and without membarrier */
   stop = false;
@@ -403,8 +403,7 @@ START_TEST(nothing_slips_out_after_closing) {
     pthread_create(&threads[i], NULL, pass_for_ever, NULL);
   for (int round = 0; round < ROUNDS; round++) {
     ck_assert(gate_close(0, UINT64_MAX));
-    for (int look = 0; look < 50; look++)
-      ck_assert_uint_eq(atomic_load(&inside), 0);
+    ck_assert_uint_eq(atomic_load(&inside), 0);
     gate_open(0);
     sched_yield();
   }
@@ -453,7 +452,7 @@ static void hold_up_and_close(pthread_t thread) {
 }
 
 START_TEST(a_call_that_is_held_up_anywhere_does_not_slip_out) {
-  enum { ROUNDS = 500 };
+  enum { ROUNDS = 100 };
   pthread_t thread;
   uint64_t reach = 0;
   uint64_t random = (uint64_t)getpid();
