@@ -219,7 +219,7 @@ static void apply_config(struct program *program) {
   keep_configure(&program->daemon, &config->general, &overrides, now_ns);
   list_each(node, &scheduler->gpus) {
     overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
-                    &program->daemon.orders);
+                    &program->daemon.actions);
   }
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
@@ -228,7 +228,7 @@ static void apply_config(struct program *program) {
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   gpus_settle(&program->daemon, now_ns);
-  daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
+  clients_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
   show_metrics(program, config->metrics);
 }
@@ -400,7 +400,7 @@ static struct log_text sender_of(const struct signalfd_siginfo *signal) {
 
 static void set_mode(struct program *program, enum gs_mode mode, const char *by) {
   uint64_t now_ns = clock_now_ns();
-  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &program->daemon.orders);
+  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &program->daemon.actions);
   events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
   keep_setting(&program->daemon, NULL, GS_SET_MODE, mode, now_ns);
   log_info("%s set the mode of all GPUs to %s, by %s", by, mode_name(mode),

@@ -83,7 +83,7 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
 }
 
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change *change = &daemon->orders;
+  struct sched_change *change = &daemon->actions;
   bool all = uuid_is_zero(msg->set.uuid);
   struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
   char text[WORDS_SIZE];
@@ -123,7 +123,7 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
 
 /* NULL: there is none, or it is on no GPU, or has lost its connection. */
 static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
-  struct peer *client = daemon_find_client(daemon, job_id);
+  struct peer *client = clients_find(daemon, job_id);
   for (uint32_t i = 0; client && !client->closed && i < GS_GPUS_PER_CLIENT; i++)
     if (client->attachments[i])
       return client;
@@ -161,10 +161,10 @@ static void set_terms(struct daemon *daemon, const struct peer *peer, struct pee
   note_terms(trusted, peer, client, msg);
   while ((same = daemon_next_of_process(daemon, client, same))) {
     terms_set(&same->terms, msg, !trusted);
-    daemon_apply_terms_soon(daemon, same);
+    clients_apply_terms_soon(daemon, same);
   }
   keep_term(daemon, client, (enum gs_term)msg->set_terms.term, now_ns);
-  daemon_apply_some_terms(daemon, now_ns);
+  clients_apply_some_terms(daemon, now_ns);
 }
 
 /* Those that hold together are paused together, and go on together: as far as that is permitted. */

@@ -30,7 +30,7 @@ static uint64_t bytes_of(const struct picture *picture) { return picture->count 
 void peer_send_status(struct peer *peer) {
   if (peer->closed)
     return;
-  peers_set_due(peer, clock_now_ns());
+  peer_set_due(peer, clock_now_ns());
   list_append(&peer->server->asking, &peer->asking_link);
   peer->asks = true;
 }
@@ -39,7 +39,7 @@ static void refuse(struct peer *peer, int status, const char *text) {
   struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
   msg.status = status;
   strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
-  peers_set_patient(peer);
+  peer_set_patient(peer);
   peer_send(peer, &msg);
 }
 
@@ -63,7 +63,7 @@ static void hand_out(struct server *server, struct picture *picture) {
     } else {
       refuse(peer, -ENOMEM, "the daemon is out of memory");
     }
-    peers_set_ready(peer);
+    peer_set_ready(peer);
   }
 }
 
@@ -115,14 +115,14 @@ static bool begin(struct peer *peer) {
   struct picture *picture = peer->out;
   if (peer_narrow(peer) == 0 && user_hold_picture(peer->user, picture, bytes_of(picture)) == 0) {
     peer->out_begun = true;
-    peers_set_due(peer, clock_now_ns());
-    peers_set_events(peer, EPOLLOUT);
+    peer_set_due(peer, clock_now_ns());
+    peer_set_events(peer, EPOLLOUT);
     return !peer->closed;
   }
   peer->out = NULL;
   drop(picture);
   refuse(peer, -EBUSY, "this user does not read what it has asked for: end some of those who ask");
-  peers_set_ready(peer);
+  peer_set_ready(peer);
   return false;
 }
 
@@ -148,15 +148,15 @@ void pictures_send(struct peer *peer) {
   if (err == -EAGAIN)
     return;
   if (err == 0 && !complete) {
-    peers_set_ready(peer);
+    peer_set_ready(peer);
     return;
   }
   end(peer);
-  peers_set_patient(peer);
+  peer_set_patient(peer);
   if (err < 0)
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   else
-    peers_set_events(peer, EPOLLIN); /* what it has sent meanwhile is told again */
+    peer_set_events(peer, EPOLLIN); /* what it has sent meanwhile is told again */
 }
 
 void pictures_leave(struct peer *peer) {

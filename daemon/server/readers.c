@@ -45,16 +45,16 @@ static void end(struct peer *peer) {
   if (err == -EAGAIN)
     return;
   readers_leave(peer);
-  peers_set_patient(peer);
+  peer_set_patient(peer);
   if (err < 0)
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   else
-    peers_set_events(peer, EPOLLIN);
+    peer_set_events(peer, EPOLLIN);
 }
 
 static void set_waiting(struct peer *peer, bool waiting) {
   if (peer->reading.waits != waiting)
-    peers_set_events(peer, waiting ? EPOLLOUT : EPOLLIN);
+    peer_set_events(peer, waiting ? EPOLLOUT : EPOLLIN);
   peer->reading.waits = waiting;
 }
 
@@ -63,11 +63,11 @@ void readers_on_writable(struct peer *peer) {
   for (int i = 0; i < SENDS_PER_TURN && err == 0; i++)
     err = send_next(peer);
   if (err < 0 && err != -ENODATA && err != -EAGAIN)
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   else if (err == -ENODATA && !peer->reading.follows)
     end(peer);
   else if (err == 0)
-    peers_set_ready(peer); /* no edge may come: perhaps nothing was sent, as it may see none of these */
+    peer_set_ready(peer); /* no edge may come: perhaps nothing was sent, as it may see none of these */
   else
     set_waiting(peer, err == -EAGAIN);
 }
@@ -86,7 +86,7 @@ int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq,
                                    .sees_all = peer_may_change(peer)};
   list_append(&peer->server->readers, &peer->reading.link);
   if (!follow)
-    peers_set_due(peer, clock_now_ns());
+    peer_set_due(peer, clock_now_ns());
   set_waiting(peer, true);
   return 0;
 }
@@ -109,6 +109,6 @@ void readers_on_news(struct server *server) {
   list_each(node, readers) {
     const struct reading *reading = &peer_of(node)->reading;
     if (!reading->waits && reading->next_seq < reading->record->next_seq)
-      peers_set_ready(peer_of(node));
+      peer_set_ready(peer_of(node));
   }
 }

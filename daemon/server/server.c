@@ -173,17 +173,17 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
 /* What events have left over, whose users pay for it. */
 static void tell_orders(struct server *server) {
   struct daemon *daemon = server->daemon;
-  if (orders_are_told(daemon))
+  if (actions_are_told(daemon))
     return;
   uint64_t begin_ns = clock_now_ns(), now_ns = begin_ns;
   struct user *user =
-      daemon->orders_uid == LOG_NOBODY ? NULL : users_find(&server->users, daemon->orders_uid);
-  for (; !orders_are_told(daemon) && now_ns < begin_ns + ORDERS_NS; now_ns = clock_now_ns())
-    orders_tell_some(daemon, ORDERS_BETWEEN_LOOKS, now_ns);
+      daemon->actions_uid == LOG_NOBODY ? NULL : users_find(&server->users, daemon->actions_uid);
+  for (; !actions_are_told(daemon) && now_ns < begin_ns + ORDERS_NS; now_ns = clock_now_ns())
+    actions_tell_some(daemon, ORDERS_BETWEEN_LOOKS, now_ns);
   if (user)
     rota_spend(&user->rota, now_ns - begin_ns);
-  if (orders_are_told(daemon))
-    daemon->orders_uid = LOG_NOBODY;
+  if (actions_are_told(daemon))
+    daemon->actions_uid = LOG_NOBODY;
 }
 
 /* ---- the loop ---- */
@@ -229,6 +229,7 @@ int server_run(struct server *server) {
       handle(server, &events[i]);
     uint64_t now_ns = clock_now_ns();
     do_what_is_due(server, now_ns);
+    peers_admit_settled(server);
     peers_serve_leaving(server, now_ns + LEAVE_NS);
     peers_serve(server, clock_now_ns() + SERVE_NS);
     tell_orders(server);
@@ -236,7 +237,7 @@ int server_run(struct server *server) {
       pictures_run(server, now_ns + PICTURE_NS);
     readers_on_news(server);
     more = rota_next(&server->leaving) || rota_next(&server->rota) || !list_empty(&server->answering) ||
-           !orders_are_told(server->daemon);
+           !actions_are_told(server->daemon);
   }
   return 0;
 }

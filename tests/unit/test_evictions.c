@@ -26,9 +26,6 @@ static struct peer peers[PEERS];
 static uint64_t now_ns;
 static pid_t processes[PER_USER + 1];
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) { (void)peer, (void)msg; }
-
 /* ---- what is played ---- */
 
 static void say(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns += 1000); }
@@ -79,7 +76,7 @@ static void set_up(void) {
   it.scheduler.grace_ns = NS_PER_S;
   it.scheduler.defaults.tq_ns = NS_PER_MS;
   memset(peers, 0, sizeof peers);
-  scheduler_set_mode(&it.scheduler, NULL, GS_MODE_ON, now_ns, &it.orders);
+  scheduler_set_mode(&it.scheduler, NULL, GS_MODE_ON, now_ns, &it.actions);
   come(WATCHER, 0, getpid(), 0);
   for (int i = 0; i <= PER_USER; i++) {
     processes[i] = fork();
@@ -137,7 +134,7 @@ static void go_on(void) {
   uint64_t next_ns = scheduler_deadline_ns(&it.scheduler);
   ck_assert_uint_lt(next_ns, 10 * NS_PER_S);
   now_ns = next_ns > now_ns ? next_ns : now_ns;
-  scheduler_expire(&it.scheduler, now_ns, &it.orders);
+  scheduler_expire(&it.scheduler, now_ns, &it.actions);
 }
 
 /* It waits for its turn, and runs. */
@@ -164,7 +161,7 @@ START_TEST(each_silence_is_as_long_as_itself) {
   come(1, 100, processes[1], MIB);
   say_of_turn(0, GS_REQ_LOCK);
   be_silent(0);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
   uint64_t end_ns = evict_deadline_ns(&it);
   ck_assert_uint_eq(end_ns, now_ns + 3 * NS_PER_S);
   say_of_turn(0, GS_LOCK_RELEASED);
@@ -176,7 +173,7 @@ START_TEST(each_silence_is_as_long_as_itself) {
   ck_assert_uint_le(now_ns, end_ns);
   evict_on_time(&it, end_ns);
   ck_assert(!peers[0].closed);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
   ck_assert_uint_eq(evict_deadline_ns(&it), now_ns + 3 * NS_PER_S);
   evict_on_time(&it, now_ns + 3 * NS_PER_S);
   ck_assert(peers[0].closed);

@@ -1,5 +1,5 @@
 /* test_gang_table.c - which jobs belong together. */
-#include "server/gang_table.h"
+#include "server/clients.h"
 #include "suite.h"
 
 static struct gang_table gangs;

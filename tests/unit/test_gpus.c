@@ -26,8 +26,7 @@ static uint64_t now_ns = NS_PER_S;
 
 /* ---- the socket side, as peer.h wants it ---- */
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
+static void note_sent(struct peer *peer, const struct gs_msg *msg) {
   if (!peer->closed && (msg->type == GS_ATTACHED || msg->type == GS_REJECTED || msg->type == GS_CAPACITY ||
                         msg->type == GS_REPLY))
     last[peer - peers] = *msg;
@@ -106,7 +105,7 @@ static void tell_some_cards(enum cards_source source, bool partial, uint32_t cou
   memcpy(cards.list, list, count * sizeof *list);
   ck_assert_ptr_null(cards_settle(&cards));
   gpus_on_cards(&it, &cards, now_ns++);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
 }
 
 static void tell_cards(enum cards_source source, uint32_t count, const struct card *list) {
@@ -123,6 +122,7 @@ static uint32_t listed(size_t i) {
 static void set_up(void) {
   log_setup("test", LOG_LEVEL_ERROR);
   played_status_asked = note_status;
+  played_sent = note_sent;
   users_init(&users, 100000);
   users_bound_clients(&users, 2048);
   memset(peers, 0, sizeof peers);
@@ -417,7 +417,7 @@ START_TEST(a_size_may_be_the_administrators) {
   ck_assert_uint_eq(last[0].attached.capacity_bytes, 8 * GIB);
   it.overrides.count = 0;
   gpus_settle(&it, now_ns++);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
   ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB); /* there is no better word */
 }
 END_TEST

@@ -60,26 +60,22 @@ int lookout_hear(const struct lookout *lookout, struct lookout_answer *answer) {
 
 void lookout_replace(struct lookout *lookout) { lookout->worker = 0; }
 
+static struct peer *settled[MANY];
+static enum presence_verdict verdicts[MANY];
+static int settled_count;
+
 static void answer(uint64_t id, int found) {
+  struct gs_msg attach;
   answers[answered++] = (struct lookout_answer){.id = id, .found = found};
   presence_on_event(&server);
+  while ((settled[settled_count] = presence_next_settled(&server, &attach, &verdicts[settled_count])))
+    settled_count++;
 }
 
 /* One that looks begins: what was asked before is forgotten. */
 static void begin_looking(void) { answer(0, 1); }
 
 /* ---- the daemon around it ---- */
-
-static struct peer *settled[MANY];
-static enum presence_verdict verdicts[MANY];
-static int settled_count;
-
-void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
-                        enum presence_verdict verdict, uint64_t now_ns) {
-  (void)daemon, (void)msg, (void)now_ns;
-  settled[settled_count] = peer;
-  verdicts[settled_count++] = verdict;
-}
 
 static bool card_is_told;
 
@@ -89,7 +85,7 @@ const struct card *cards_find(const struct cards *cards, const uint8_t uuid[GS_U
   return card_is_told ? &card : NULL;
 }
 
-void peers_set_events(struct peer *peer, uint32_t events) { (void)peer, (void)events; }
+void peer_set_events(struct peer *peer, uint32_t events) { (void)peer, (void)events; }
 
 void peer_close(struct peer *peer, const char *why) {
   (void)why;

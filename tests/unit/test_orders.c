@@ -1,4 +1,4 @@
-/* test_orders.c - how jobs are told what concerns all of them: in slices, and what is true by then. */
+/* test_actions.c - how jobs are told what concerns all of them: in slices, and what is true by then. */
 #include <string.h>
 
 #include "common/log.h"
@@ -30,8 +30,7 @@ static struct {
 } told[PEERS];
 static unsigned sends;
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
+static void note_sent(struct peer *peer, const struct gs_msg *msg) {
   int i = (int)(peer - peers);
   if (msg->type == GS_DROP_LOCK)
     ck_assert_int_eq(peer->attachments[msg->gpu]->job.state, GS_JOB_DROPPING);
@@ -100,10 +99,11 @@ static void set(enum gs_msg_type type, uint64_t value) {
   say(PERSON, &msg);
 }
 
-static void tell_all(void) { orders_tell_some(&it, PEERS, now_ns); }
+static void tell_all(void) { actions_tell_some(&it, PEERS, now_ns); }
 
 /* Nobody has more memory than fits beside the others'; each has been told all. */
 static void set_up(void) {
+  played_sent = note_sent;
   log_setup("test", LOG_LEVEL_ERROR);
   now_ns = NS_PER_S;
   users_init(&users, 100000);
@@ -147,21 +147,21 @@ START_TEST(an_event_tells_its_own_job_and_some_others) {
   begin_turns();
   ck_assert_uint_eq(told[LARGE].counts[GS_SCHED_ON], 1);
   ck_assert_uint_eq(told[LARGE].counts[GS_MEM_REPLY], 1);
-  ck_assert_int_eq(count_told(GS_SCHED_ON, 1), ORDERS_PER_EVENT);
-  ck_assert_uint_le(sends, 4 * (ORDERS_PER_EVENT + 1));
+  ck_assert_int_eq(count_told(GS_SCHED_ON, 1), ACTIONS_PER_EVENT);
+  ck_assert_uint_le(sends, 4 * (ACTIONS_PER_EVENT + 1));
 }
 END_TEST
 
 START_TEST(each_slice_tells_so_many_until_all_are_told) {
   begin_turns();
-  for (int had = ORDERS_PER_EVENT; had < CROWD; had += SLICE) {
-    ck_assert(!orders_are_told(&it));
+  for (int had = ACTIONS_PER_EVENT; had < CROWD; had += SLICE) {
+    ck_assert(!actions_are_told(&it));
     ck_assert_int_eq(count_told(GS_SCHED_ON, 1), had);
     sends = 0;
-    orders_tell_some(&it, SLICE, now_ns);
+    actions_tell_some(&it, SLICE, now_ns);
     ck_assert_uint_le(sends, 4 * SLICE);
   }
-  ck_assert(orders_are_told(&it));
+  ck_assert(actions_are_told(&it));
   ck_assert_int_eq(count_told(GS_SCHED_ON, 1), CROWD);
 }
 END_TEST
@@ -171,7 +171,7 @@ START_TEST(what_has_passed_is_not_told_any_more) {
   set(GS_SET_CAPACITY, CARD / 4);
   set(GS_SET_MODE, GS_MODE_ON);
   set(GS_SET_MODE, GS_MODE_OFF);
-  int before = 4 * ORDERS_PER_EVENT; /* some have heard more */
+  int before = 4 * ACTIONS_PER_EVENT; /* some have heard more */
   tell_all();
   ck_assert_int_ge(count_told(GS_CAPACITY, 1), CROWD - before);
   ck_assert_int_ge(count_told(GS_SCHED_ON, 0), CROWD - before);
@@ -235,7 +235,7 @@ END_TEST
 /* However much happens meanwhile. */
 START_TEST(nobody_waits_for_long) {
   begin_turns();
-  for (int i = 0; i < CROWD / ORDERS_PER_EVENT + 1; i++)
+  for (int i = 0; i < CROWD / ACTIONS_PER_EVENT + 1; i++)
     set(GS_SET_CAPACITY, CARD - (uint64_t)(i + 1) * MIB);
   ck_assert_int_eq(count_told(GS_SCHED_ON, 0), 0);
 }
@@ -251,7 +251,7 @@ START_TEST(other_bounds_reach_all_jobs_in_slices) {
     say(i, &msg);
   unsigned events = 0, most = 0;
   uint64_t before = it.scheduler.decisions;
-  daemon_set_bounds(&it, &bounds, &none, now_ns);
+  clients_set_bounds(&it, &bounds, &none, now_ns);
   go(0); /* and others where it has not been */
   go(CROWD / 2);
   say(CROWD - 1, &msg);
@@ -282,9 +282,9 @@ START_TEST(an_end_leaves_one_gpu_after_the_other) {
 END_TEST
 
 START_TEST(who_has_caused_what_is_left_is_known) {
-  ck_assert_uint_eq(it.orders_uid, (uid_t)-1);
+  ck_assert_uint_eq(it.actions_uid, (uid_t)-1);
   begin_turns();
-  ck_assert_uint_eq(it.orders_uid, 100);
+  ck_assert_uint_eq(it.actions_uid, 100);
 }
 END_TEST
 

@@ -23,14 +23,14 @@ static uint64_t missed; /* events, as the peer has been told so far */
 
 /* ---- the rest of the server ---- */
 
-void peers_set_ready(struct peer *reader) { ready |= reader == &peer; }
-void peers_set_events(struct peer *reader, uint32_t events) {
+void peer_set_ready(struct peer *reader) { ready |= reader == &peer; }
+void peer_set_events(struct peer *reader, uint32_t events) {
   struct epoll_event event = {.events = events | EPOLLET};
   epoll_ctl(server.epoll_fd, EPOLL_CTL_MOD, reader->fd, &event);
 }
-void peers_hang_up(struct peer *reader) { ck_abort_msg("fd %d", reader->fd); }
-void peers_set_due(struct peer *reader, uint64_t now_ns) { reader->due_ns = now_ns; }
-void peers_set_patient(struct peer *reader) { reader->due_ns = 0; }
+void peer_hang_up(struct peer *reader) { ck_abort_msg("fd %d", reader->fd); }
+void peer_set_due(struct peer *reader, uint64_t now_ns) { reader->due_ns = now_ns; }
+void peer_set_patient(struct peer *reader) { reader->due_ns = 0; }
 int peer_narrow(struct peer *reader) { return reader == &peer ? 0 : -EDQUOT; }
 bool peer_may_change(const struct peer *reader) { return reader != &peer; }
 
