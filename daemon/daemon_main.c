@@ -18,9 +18,7 @@
 #include "server/events.h"
 #include "server/keep.h"
 #include "server/listen.h"
-#include "server/log_for.h"
-#include "server/log_ring.h"
-#include "server/notify.h"
+#include "server/daemon_log.h"
 #include "server/process.h"
 #include "server/server.h"
 

@@ -14,7 +14,7 @@
 #include "metrics/metrics.h"
 #include "server/config.h"
 #include "server/listen.h"
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 
 #define CONNECTIONS_MAX 16u
 #define CONNECTIONS_MORE 8u /* that come while others are closed for them */

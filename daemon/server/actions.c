@@ -4,8 +4,8 @@
 
 #include "common/wire.h"
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
-#include "server/log_for.h"
 
 /* To a program with a limit the GPU is not larger than that. */
 static uint64_t capacity_bytes(const struct attachment *attachment) {

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 #include "shared/printable.h"
 
 /* ---- by job ---- */

@@ -12,9 +12,9 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 
 #define NOT_PERMITTED                                                                                        \
   "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"

@@ -9,7 +9,6 @@
 #include "core/scheduler.h"
 #include "server/cards.h"
 #include "server/clients.h"
-#include "server/history.h"
 #include "server/kept.h"
 #include "server/mps.h"
 #include "server/overrides.h"

@@ -13,9 +13,9 @@
 #include "common/clock.h"
 #include "common/gpu_number.h"
 #include "common/parse.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 #include "shared/printable.h"
 
 /* A GPU that is refused may be asked for again after so long if the host is being asked. */

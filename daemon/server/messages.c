@@ -8,9 +8,9 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 #include "shared/printable.h"
 
 /* ---- a client comes and goes ---- */

@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 #include "server/process.h"
 #include "shared/printable.h"
 

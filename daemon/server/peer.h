@@ -15,7 +15,7 @@
 
 #include "common/list.h"
 #include "gpushare/protocol.h"
-#include "server/origin.h"
+#include "server/process.h"
 #include "server/terms.h"
 #include "server/users.h"
 
@@ -78,7 +78,7 @@ struct peer {
   uint32_t received;      /* messages, since others of its user had their turn */
   bool admitted;
   bool leaves;             /* it ends, and others may wait for what it has: served beside its user's turns */
-  struct list asking_link; /* pictures.c: it waits for a picture of the daemon's state, */
+  struct list asking_link; /* readers.c: it waits for a picture of the daemon's state, */
   bool asks;
   struct picture *out; /* or has one that it has not read yet; NULL: none */
   size_t out_sent;

@@ -3,6 +3,7 @@
 #ifndef GS_PROCESS_H
 #define GS_PROCESS_H
 
+#include "gpushare/protocol.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -44,5 +45,20 @@ bool permission_is_near(pid_t pid);
 
 /* The process at the other end of the socket, which is near: root, of our own user, or in the group. */
 bool permission_granted(int fd, gid_t group);
+
+/*
+ * ---- where a process comes from ----
+ *
+ * Container, pod, unit or batch job, by its control groups. Pure.
+ */
+
+struct origin {
+  enum gs_origin kind;
+  char name[GS_ORIGIN_SIZE];
+  char container[GS_CONTAINER_SIZE]; /* the id's beginning; empty: in none, or nobody knows */
+};
+
+/* `text` is that of /proc/PID/cgroup, versions 1 and 2; it is written to. */
+struct origin origin_parse(char *text);
 
 #endif

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "server/daemon_log.h"
 #include "server/listen.h"
-#include "server/log_for.h"
 
 #define EVENTS_PER_TURN 512
 /* In one turn of the loop, between two looks at timers. */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "server/daemon.h"
-#include "server/notify.h"
+#include "server/listen.h"
 #include "server/presence.h"
 
 /* Something else that the loop serves: a descriptor that becomes readable when there is something to do, and

@@ -8,7 +8,7 @@
 #include "common/wire.h"
 #include "played_peers.h"
 #include "server/daemon.h"
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 #include "suite.h"
 
 #define PEERS 32

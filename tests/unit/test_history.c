@@ -1,6 +1,6 @@
 /* test_history.c - what the daemon remembers of runs. */
 #include "common/clock.h"
-#include "server/history.h"
+#include "server/terms.h"
 #include "suite.h"
 
 #define ALICE 1000

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 #include "suite.h"
 
 static unsigned passed, told; /* lines; and what others have said to be left out */

@@ -1,5 +1,5 @@
 /* test_origin.c - where processes come from, by control groups as they are found on hosts. */
-#include "server/origin.h"
+#include "server/process.h"
 #include "suite.h"
 
 #define ID "3f2a9c1b4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8"

@@ -31,6 +31,20 @@ void peer_set_events(struct peer *reader, uint32_t events) {
 void peer_hang_up(struct peer *reader) { ck_abort_msg("fd %d", reader->fd); }
 void peer_set_due(struct peer *reader, uint64_t now_ns) { reader->due_ns = now_ns; }
 void peer_set_patient(struct peer *reader) { reader->due_ns = 0; }
+void peer_send(struct peer *reader, const struct gs_msg *msg) {
+  ck_abort_msg("%u to fd %d", msg->type, reader->fd);
+}
+
+/* Nobody asks for a picture. */
+void status_begin(struct daemon *daemon, uint64_t now_ns) { ck_abort_msg("%p %lu", (void *)daemon, now_ns); }
+bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
+  return daemon && now_ns < until_ns;
+}
+struct gs_msg *status_take(struct daemon *daemon, size_t *count) {
+  *count = daemon != NULL;
+  return NULL;
+}
+
 int peer_narrow(struct peer *reader) { return reader == &peer ? 0 : -EDQUOT; }
 bool peer_may_change(const struct peer *reader) { return reader != &peer; }
 
