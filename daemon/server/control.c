@@ -26,6 +26,12 @@ static void reply(struct peer *peer, int status, const char *text) {
   peer_send(peer, &msg);
 }
 
+/* What was asked for is done, and kept. */
+static void reply_done(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
+  keep_answer(daemon, peer, &msg, now_ns);
+}
+
 /* Of those that are asked for; those that it has missed count if it names a number. */
 static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, uint64_t now_ns) {
   uint64_t age_ns = msg->get_events.age_ns, seq = msg->get_events.from_seq;
@@ -118,7 +124,7 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
     scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)value, now_ns, change);
   else
     scheduler_set_capacity(&daemon->scheduler, gpu, value, now_ns, change);
-  reply(peer, 0, "");
+  reply_done(daemon, peer, now_ns);
 }
 
 /* NULL: there is none, or it is on no GPU, or has lost its connection. */
@@ -217,7 +223,7 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
     if (!list_empty(&client->returning_link))
       set_for_gang(daemon, peer, client->uid, client->kept_gang, msg, now_ns);
   }
-  reply(peer, 0, "");
+  reply_done(daemon, peer, now_ns);
 }
 
 /* Its owner may: the program goes on, and whoever may end it may do this. */

@@ -92,6 +92,7 @@ struct daemon {
   struct overrides configured_overrides;
   struct kept kept; /* decisions, and processes that may come back (keep.h) */
   struct state *state, *ending;
+  struct list held;   /* keep.c: answers that wait for the disk, the first one first */
   struct cards cards; /* of this host */
   struct card_query card_query;
   struct history history;

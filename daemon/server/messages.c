@@ -68,7 +68,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
           peer->name);
   struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
   answer.registered.job = peer->job_id;
-  peer_send(peer, &answer);
+  keep_answer(daemon, peer, &answer, now_ns);
   events_on_start(daemon, peer, now_ns);
 }
 
@@ -210,6 +210,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
 }
 
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  keep_drop_answer(peer);
   if (peer->role == PEER_SPATIAL)
     spatial_leave(&daemon->spatial);
   if (peer->role != PEER_CLIENT)
@@ -465,6 +466,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   list_init(&daemon->unapplied);
   list_init(&daemon->spoken);
   list_init(&daemon->returning);
+  list_init(&daemon->held);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);
@@ -474,7 +476,7 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   if (daemon->bounding || !list_empty(&daemon->unapplied))
     return 0;
   const uint64_t all_ns[] = {gpus_deadline_ns(daemon), mps_deadline_ns(&daemon->mps),
-                             evict_deadline_ns(daemon), state_deadline_ns(daemon->state),
+                             evict_deadline_ns(daemon), keep_deadline_ns(daemon),
                              card_query_deadline_ns(&daemon->card_query)};
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
   for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)

@@ -27,6 +27,7 @@ enum peer_role {
 };
 
 struct attachment;
+struct held;
 struct picture;
 struct server;
 struct record;
@@ -88,7 +89,8 @@ struct peer {
   bool narrow;            /* its socket holds few */
   struct reading reading; /* readers.c */
   bool expelled;          /* closed, and not by the other end */
-  struct look look;       /* presence.c: until it is settled, nothing is received */
+  struct held *held; /* keep.c: an answer to it that waits for the disk; until then nothing is received */
+  struct look look;  /* presence.c: until it is settled, nothing is received */
   /* messages.c */
   enum peer_role role;
   uint32_t job_id;

@@ -199,7 +199,7 @@ static bool within_rate(struct peer *peer, uint64_t now_ns) {
 
 /* It is sent many messages, or waits for them: nothing is received. */
 static bool is_busy(const struct peer *peer) {
-  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach;
+  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach || peer->held;
 }
 
 /* One message. False: no more for now. */
@@ -272,6 +272,8 @@ static void serve(struct peer *peer, uint64_t until_ns) {
     bury(peer, clock_now_ns());
   else if (wrong)
     peer_close(peer, wrong);
+  else if (peer->held) /* it is served again once it has its answer */
+    return;
   else if (!is_busy(peer))
     receive_many(peer, until_ns);
   else if (events & (EPOLLHUP | EPOLLERR)) /* it is sent many messages */

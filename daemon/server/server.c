@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "server/daemon_log.h"
+#include "server/keep.h"
 #include "server/listen.h"
 
 #define EVENTS_PER_TURN 512
@@ -205,6 +206,8 @@ static void handle(struct server *server, const struct epoll_event *event) {
       server->guest.run(server->guest.of, clock_now_ns());
   } else if (what == &server->presence) {
     presence_on_event(server);
+  } else if (what == &server->daemon->state) {
+    keep_on_written(server->daemon);
   } else {
     peers_on_event(event->data.ptr, event->events);
   }
@@ -215,12 +218,16 @@ static void handle(struct server *server, const struct epoll_event *event) {
 int server_run(struct server *server) {
   struct epoll_event events[EVENTS_PER_TURN];
   bool more = false;
+  int err =
+      server->daemon->state ? watch(server, state_fd(server->daemon->state), &server->daemon->state) : 0;
+  if (err < 0)
+    log_warn("it can't be heard of what is kept: %s: answers come late", strerror(-err));
   while (!server->stop) {
     if (!more)
       set_timer(server);
     int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, more ? 0 : -1);
     if (count < 0 && errno != EINTR) {
-      int err = -errno;
+      err = -errno;
       log_error("epoll_wait: %s", strerror(errno));
       return err;
     }

@@ -82,6 +82,7 @@ static void check_sent(const struct peer *peer, const struct gs_msg *msg) {
     check_turn(peer, msg);
 }
 
+void peer_set_ready(struct peer *peer) { (void)peer; }
 bool peer_is_behind(const struct peer *peer) { return !peer; }
 void peer_send(struct peer *peer, const struct gs_msg *msg) {
   sends++;

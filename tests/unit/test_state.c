@@ -56,7 +56,10 @@ static void end(void) {
   kept_end(&kept);
 }
 
-/* Until there is nothing to do for the loop, nor for its thread. */
+/* Until all has been tried that is to be written. */
+static void await(void) { ck_assert(state_await(state, clock_now_ns() + 60 * NS_PER_S)); }
+
+/* Until there is nothing to do for the loop, nor for its threads. */
 static void settle(void) {
   for (int turns = 0; state_deadline_ns(state) < UINT64_MAX; turns++) {
     state_on_time(state, state_deadline_ns(state));
@@ -69,6 +72,7 @@ static void number(uint32_t job_id) {
   char line[KEPT_LINE_SIZE];
   state_add(state, line, kept_line_last(line, job_id), 1);
   state_write(state, false, 1);
+  await();
 }
 
 static void write_file(const char *bytes, size_t size) {
@@ -114,9 +118,14 @@ END_TEST
 START_TEST(it_does_not_grow_for_ever) {
   struct stat status;
   char path[512];
+  char line[KEPT_LINE_SIZE];
   begin();
-  for (uint32_t i = 1; i <= 200000; i++)
-    number(i);
+  for (uint32_t i = 1; i <= 200000; i++) {
+    state_add(state, line, kept_line_last(line, i), 1);
+    state_write(state, false, 1);
+    if (i % 1000 == 0)
+      await();
+  }
   end();
   path_of("state", path);
   begin();
@@ -356,9 +365,11 @@ START_TEST(the_end_of_a_full_disk_is_told) {
   limit_files(1);
   number(2);
   clock_sleep(NS_PER_S / 2); /* by now the file could not be written anew: if not yet, less is tested */
+  state_hear(state);
   limit_files(RLIM_INFINITY);
   ck_assert_ptr_nonnull(strstr(said, "can't be kept"));
   settle();
+  state_hear(state);
   log_to(NULL);
   ck_assert_msg(strstr(said, "is kept in "), "%s", said);
   end();
@@ -375,8 +386,10 @@ START_TEST(a_disk_that_stays_full_costs_no_memory) {
     state_add(state, line, kept_line_last(line, i), 1);
   }
   state_write(state, true, 1);
+  await();
   limit_files(RLIM_INFINITY);
   state_write(state, true, 1);
+  await();
   ck_assert(state_take_loss(state));
   settle();
   number(100001);
@@ -397,10 +410,12 @@ START_TEST(what_a_full_disk_costs_is_told) {
   for (uint32_t i = 1; i <= 100000; i++)
     state_add(state, line, kept_line_last(line, i), 1);
   state_write(state, true, 1);
+  await();
   bool told = state_take_loss(state);
   limit_files(RLIM_INFINITY);
   ck_assert(!told);
   state_write(state, true, 1);
+  await();
   ck_assert_uint_lt(state_deadline_ns(state), UINT64_MAX);
   ck_assert(state_take_loss(state));
   ck_assert(!state_take_loss(state));
@@ -420,6 +435,7 @@ START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
   memset(run, 'x', sizeof run - 1);
   begin();
   number(1);
+  settle();
   ck_assert_int_eq(mkdir(in_the_way, 0700), 0);
   ck_assert_int_eq(mkdir(below, 0700), 0);
   off_t before;
@@ -429,6 +445,7 @@ START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
     for (int i = 0; i < 2000; i++)
       state_add(state, line, kept_line_text(line, run), 1);
     state_write(state, false, 1);
+    await();
     ck_assert_int_eq(stat(path, &status), 0);
   } while (status.st_size > before);
   ck_assert_int_gt(status.st_size, 63 << 20);
