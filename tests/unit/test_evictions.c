@@ -103,7 +103,7 @@ static void tear_down(void) {
 /* ---- what stays ---- */
 
 /* More is not forgotten, but tried after a while whether it is there. */
-START_TEST(so_many_processes_of_a_user_are_known) {
+TEST(so_many_processes_of_a_user_are_known) {
   for (int i = 0; i < PER_USER; i++)
     come_and_be_evicted(100, processes[i]);
   ck_assert_uint_eq(gpu()->away_bytes, PER_USER * MIB);
@@ -116,9 +116,8 @@ START_TEST(so_many_processes_of_a_user_are_known) {
   come_and_be_evicted(101, processes[PER_USER]);
   ck_assert_uint_eq(gpu()->away_bytes, (PER_USER + 1) * MIB);
 }
-END_TEST
 
-START_TEST(so_many_of_all_users) {
+TEST(so_many_of_all_users) {
   for (int i = 0; i < OF_ALL; i++)
     come_and_be_evicted(100 + (uid_t)(i / PER_USER), processes[i % PER_USER]);
   ck_assert_uint_eq(gpu()->away_bytes, OF_ALL * MIB);
@@ -126,7 +125,6 @@ START_TEST(so_many_of_all_users) {
   ck_assert_uint_eq(gpu()->away_bytes, OF_ALL * MIB);
   ck_assert_uint_eq(gpu()->overhead_bytes, MIB);
 }
-END_TEST
 
 /* ---- silence ---- */
 
@@ -156,7 +154,7 @@ static void be_silent(int i) {
 
 /* It has answered at last, and is silent in another turn, of which nobody has been told yet: that has just
  * begun. */
-START_TEST(each_silence_is_as_long_as_itself) {
+TEST(each_silence_is_as_long_as_itself) {
   come(0, 100, processes[0], MIB);
   come(1, 100, processes[1], MIB);
   say_of_turn(0, GS_REQ_LOCK);
@@ -178,10 +176,5 @@ START_TEST(each_silence_is_as_long_as_itself) {
   evict_on_time(&it, now_ns + 3 * NS_PER_S);
   ck_assert(peers[0].closed);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {so_many_processes_of_a_user_are_known, so_many_of_all_users,
-                                each_silence_is_as_long_as_itself, NULL};
-  return suite_main("evictions", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("evictions", set_up, tear_down); }

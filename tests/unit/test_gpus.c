@@ -139,7 +139,7 @@ static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(
 
 /* ---- without the host's word ---- */
 
-START_TEST(a_lie_is_healed_by_other_users) {
+TEST(a_lie_is_healed_by_other_users) {
   come(0, 100);
   attach(0, 7, MIB);
   ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB);
@@ -154,9 +154,8 @@ START_TEST(a_lie_is_healed_by_other_users) {
   ck_assert_uint_eq(status[0].gpu_status.total_bytes, 16 * GIB);
   ck_assert_str_eq(status[0].gpu_status.name, "card");
 }
-END_TEST
 
-START_TEST(a_lie_goes_with_its_last_job) {
+TEST(a_lie_goes_with_its_last_job) {
   come(0, 100);
   attach(0, 7, MIB);
   come(1, 101);
@@ -176,10 +175,9 @@ START_TEST(a_lie_goes_with_its_last_job) {
   attach(1, 7, 16 * GIB);
   ck_assert_uint_eq(last[1].attached.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
 /* Each change would be told to all of them. */
-START_TEST(who_says_something_else_each_time_changes_nothing) {
+TEST(who_says_something_else_each_time_changes_nothing) {
   for (int i = 0; i < 3; i++) {
     come(i, 100);
     attach(i, 7, 16 * GIB);
@@ -193,18 +191,16 @@ START_TEST(who_says_something_else_each_time_changes_nothing) {
   }
   ck_assert_uint_eq(last[1].type, 0);
 }
-END_TEST
 
-START_TEST(all_gpus_are_no_gpu) {
+TEST(all_gpus_are_no_gpu) {
   struct gs_msg msg = wire_msg(GS_ATTACH, 0);
   come(0, 100);
   tell(0, &msg);
   ck_assert(peers[0].closed);
   ck_assert_uint_eq(it.gpu_count, 0);
 }
-END_TEST
 
-START_TEST(a_user_may_bring_so_many_and_no_more) {
+TEST(a_user_may_bring_so_many_and_no_more) {
   for (int i = 0; i < 5; i++)
     come(i, 100);
   for (uint32_t card = 0; card < 300; card++)
@@ -216,10 +212,9 @@ START_TEST(a_user_may_bring_so_many_and_no_more) {
   ck_assert_uint_eq(last[10].type, GS_ATTACHED);
   ck_assert_uint_eq(last[10].attached.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
 /* All of them in use. */
-START_TEST(no_number_of_users_takes_all_places) {
+TEST(no_number_of_users_takes_all_places) {
   for (int i = 0; i < 6; i++) {
     come(i, 100 + (uid_t)i);
     for (uint32_t k = 0; k < 64; k++)
@@ -232,9 +227,8 @@ START_TEST(no_number_of_users_takes_all_places) {
   attach(10, 7, 16 * GIB);
   ck_assert_uint_eq(last[10].type, GS_ATTACHED);
 }
-END_TEST
 
-START_TEST(a_picture_is_of_one_order) {
+TEST(a_picture_is_of_one_order) {
   size_t count;
   uint32_t gpus = 0;
   come(0, 100);
@@ -255,10 +249,9 @@ START_TEST(a_picture_is_of_one_order) {
   ck_assert_uint_eq(gpus, it.gpu_count);
   free(msgs);
 }
-END_TEST
 
 /* What they have left unused goes first, and nothing of anybody who has brought less. */
-START_TEST(users_who_fill_the_table_make_room) {
+TEST(users_who_fill_the_table_make_room) {
   come(0, 50);
   attach(0, 7, 16 * GIB);
   go(0);
@@ -276,9 +269,8 @@ START_TEST(users_who_fill_the_table_make_room) {
   ck_assert_uint_eq(listed(0), 7);
   ck_assert_uint_eq(status[0].gpu, 0);
 }
-END_TEST
 
-START_TEST(a_setting_outlives_the_gpu) {
+TEST(a_setting_outlives_the_gpu) {
   struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
   come(0, 100);
   attach(0, 7, 16 * GIB);
@@ -300,11 +292,10 @@ START_TEST(a_setting_outlives_the_gpu) {
   for (size_t i = 0; i < status_count; i++)
     ck_assert_uint_eq(status[i].gpu_status.tq_ns, listed(i) == 7 ? 3 * NS_PER_S : 20 * NS_PER_S);
 }
-END_TEST
 
 /* ---- with it ---- */
 
-START_TEST(the_hosts_word_counts_alone) {
+TEST(the_hosts_word_counts_alone) {
   two_cards();
   come(0, 100);
   attach(0, 10, MIB);
@@ -317,9 +308,8 @@ START_TEST(the_hosts_word_counts_alone) {
   ck_assert_uint_eq(listed(1), 10);
   ck_assert_str_eq(status[1].gpu_status.name, "host's");
 }
-END_TEST
 
-START_TEST(what_the_host_has_not_is_refused) {
+TEST(what_the_host_has_not_is_refused) {
   two_cards();
   come(0, 100);
   for (uint32_t k = 0; k < 64; k++) {
@@ -335,9 +325,8 @@ START_TEST(what_the_host_has_not_is_refused) {
   ck_assert_uint_eq(last[0].type, GS_ATTACHED);
   ck_assert_uint_eq(it.rejected_counts[GS_REJECT_GPU], 64);
 }
-END_TEST
 
-START_TEST(it_may_come_late) {
+TEST(it_may_come_late) {
   come(0, 100);
   attach(0, 10, MIB); /* a lie about what will be GPU 1 */
   attach_as(0, 1, 99, MIB);
@@ -354,9 +343,8 @@ START_TEST(it_may_come_late) {
   look();
   ck_assert_uint_eq(status_count, 2);
 }
-END_TEST
 
-START_TEST(a_gpu_is_called_by_its_place) {
+TEST(a_gpu_is_called_by_its_place) {
   struct card cards[] = {card_at(20, 0), card_at(10, 1), card_at(30, 2), card_at(40, 3)};
   strcpy(cards[0].bus, "00000000:65:00.0"); /* NVML's */
   strcpy(cards[1].bus, "0000:75:00.0");
@@ -367,9 +355,8 @@ START_TEST(a_gpu_is_called_by_its_place) {
   for (int i = 0; i < 4; i++)
     ck_assert_str_eq(label_gpu(scheduler_find_gpu(&it.scheduler, cards[i].uuid)).text, names[i]);
 }
-END_TEST
 
-START_TEST(cards_come_and_go) {
+TEST(cards_come_and_go) {
   two_cards();
   come(0, 100);
   attach(0, 10, 16 * GIB);
@@ -383,9 +370,8 @@ START_TEST(cards_come_and_go) {
   look();
   ck_assert_uint_eq(status_count, 2);
 }
-END_TEST
 
-START_TEST(instances_stand_for_their_card) {
+TEST(instances_stand_for_their_card) {
   struct card cards[] = {card_at(20, 0), card_at(21, GS_GPU_NUMBER(0u, 1u)),
                          card_at(22, GS_GPU_NUMBER(0u, 2u)), card_at(10, 1)};
   cards[0].split = 1;
@@ -403,9 +389,8 @@ START_TEST(instances_stand_for_their_card) {
   look();
   ck_assert_uint_eq(status_count, 3);
 }
-END_TEST
 
-START_TEST(a_size_may_be_the_administrators) {
+TEST(a_size_may_be_the_administrators) {
   struct card card = card_at(10, 0);
   card.total_bytes = 0;
   struct override *own = overrides_provide_numbered(&it.configured_overrides, 0);
@@ -420,11 +405,10 @@ START_TEST(a_size_may_be_the_administrators) {
   actions_tell_some(&it, PEERS, now_ns);
   ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB); /* there is no better word */
 }
-END_TEST
 
 /* ---- where it tells of some ---- */
 
-START_TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
+TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
   tell_some_cards(CARDS_HOST, true, 1, (struct card[]){card_at(20, 1)});
   come(0, 100);
   attach_as(0, 0, 20, MIB);
@@ -447,9 +431,8 @@ START_TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
   look();
   ck_assert_uint_eq(status_count, 2);
 }
-END_TEST
 
-START_TEST(what_no_program_says_any_more_is_gone) {
+TEST(what_no_program_says_any_more_is_gone) {
   tell_some_cards(CARDS_HOST, true, 1, (struct card[]){card_at(20, 0)});
   come(0, 100);
   for (uint32_t k = 0; k < 64; k++)
@@ -461,27 +444,5 @@ START_TEST(what_no_program_says_any_more_is_gone) {
   look();
   ck_assert_uint_eq(status_count, 1);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_lie_is_healed_by_other_users,
-                                a_lie_goes_with_its_last_job,
-                                who_says_something_else_each_time_changes_nothing,
-                                all_gpus_are_no_gpu,
-                                a_user_may_bring_so_many_and_no_more,
-                                no_number_of_users_takes_all_places,
-                                a_picture_is_of_one_order,
-                                users_who_fill_the_table_make_room,
-                                a_setting_outlives_the_gpu,
-                                the_hosts_word_counts_alone,
-                                what_the_host_has_not_is_refused,
-                                it_may_come_late,
-                                a_gpu_is_called_by_its_place,
-                                cards_come_and_go,
-                                instances_stand_for_their_card,
-                                a_size_may_be_the_administrators,
-                                what_the_host_does_not_tell_of_is_as_programs_say,
-                                what_no_program_says_any_more_is_gone,
-                                NULL};
-  return suite_main("gpus", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("gpus", set_up, tear_down); }

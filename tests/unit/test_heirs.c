@@ -132,7 +132,7 @@ static void hand_over(void) {
 
 /* ---- tests ---- */
 
-START_TEST(who_gives_way_is_told_who_comes) {
+TEST(who_gives_way_is_told_who_comes) {
   come(0);
   come(1);
   begin_turns();
@@ -145,10 +145,9 @@ START_TEST(who_gives_way_is_told_who_comes) {
   come(2);
   ck_assert(is_told(2, GS_ROOM, -1));
 }
-END_TEST
 
 /* The order to stop has the room, and names nobody: nobody comes yet. */
-START_TEST(who_is_told_to_stop_is_told_who_comes_once_it_is_granted) {
+TEST(who_is_told_to_stop_is_told_who_comes_once_it_is_granted) {
   come(0);
   come(1);
   begin_turns();
@@ -165,10 +164,9 @@ START_TEST(who_is_told_to_stop_is_told_who_comes_once_it_is_granted) {
   say_resident(0, BYTES - MIB); /* and only once */
   ck_assert_uint_eq(rooms[0], before + 1);
 }
-END_TEST
 
 /* One comes after the other: the one that leaves still hears of the second. */
-START_TEST(who_is_leaving_hears_of_another_one) {
+TEST(who_is_leaving_hears_of_another_one) {
   come(0);
   come(1);
   come(2);
@@ -180,7 +178,6 @@ START_TEST(who_is_leaving_hears_of_another_one) {
   ck_assert_int_eq(peers[2].attachments[0]->job.state, GS_JOB_HOLDING);
   ck_assert(is_told(0, GS_ROOM, 2));
 }
-END_TEST
 
 static void differ_by_user(void) {
   connect_peer(1, 101, 1001);
@@ -232,7 +229,7 @@ static void (*const strangers[])(void) = {
     differ_by_user, differ_by_container, differ_by_origin, differ_by_kind, be_far,
     be_far_alone,   have_no_key,         have_no_pid,      be_managed};
 
-START_TEST(nothing_passes_to_others) {
+TEST_LOOP(nothing_passes_to_others, sizeof strangers / sizeof *strangers) {
   come(0);
   strangers[_i]();
   begin_turns();
@@ -240,10 +237,9 @@ START_TEST(nothing_passes_to_others) {
   ck_assert(is_told(0, GS_ROOM, -1));
   ck_assert_uint_eq(told[0][GS_DROP_LOCK].room.pass.name, 0);
 }
-END_TEST
 
 /* In the same container it does, also where the daemon is in another pid namespace. */
-START_TEST(memory_passes_within_a_container) {
+TEST(memory_passes_within_a_container) {
   connect_peer(0, 100, 1000);
   connect_peer(1, 100, 1001);
   for (int i = 0; i < 2; i++) {
@@ -257,7 +253,6 @@ START_TEST(memory_passes_within_a_container) {
   hand_over();
   ck_assert(is_told(0, GS_ROOM, 1));
 }
-END_TEST
 
 static void connect_person(int i) {
   peers[i] = (struct peer){.pid = i + 1, .pidfd = -1, .tokens = 1, .user = users_find(&users, 0)};
@@ -265,7 +260,7 @@ static void connect_person(int i) {
 }
 
 /* A holder that has all its memory takes no more. */
-START_TEST(who_lacks_nothing_is_no_heir) {
+TEST(who_lacks_nothing_is_no_heir) {
   struct gs_msg smaller = wire_msg(GS_SET_CAPACITY, GS_GPU_ALL);
   come(0);
   come(1);
@@ -280,18 +275,5 @@ START_TEST(who_lacks_nothing_is_no_heir) {
   ck_assert_uint_lt(told[0][GS_ROOM].room.room_bytes, before_bytes);
   ck_assert(is_told(0, GS_ROOM, -1));
 }
-END_TEST
 
-int main(void) {
-  Suite *suite = suite_create("heirs");
-  TCase *cases = tcase_create("heirs");
-  tcase_add_checked_fixture(cases, set_up, tear_down);
-  tcase_add_test(cases, who_gives_way_is_told_who_comes);
-  tcase_add_test(cases, who_is_told_to_stop_is_told_who_comes_once_it_is_granted);
-  tcase_add_test(cases, who_is_leaving_hears_of_another_one);
-  tcase_add_loop_test(cases, nothing_passes_to_others, 0, sizeof strangers / sizeof *strangers);
-  tcase_add_test(cases, memory_passes_within_a_container);
-  tcase_add_test(cases, who_lacks_nothing_is_no_heir);
-  suite_add_tcase(suite, cases);
-  return suite_run(suite);
-}
+int main(void) { return suite_run_all("heirs", set_up, tear_down); }

@@ -97,7 +97,7 @@ static void tear_down(void) {
 /* ---- tests ---- */
 
 /* A job's number, and a setting. */
-START_TEST(nobody_is_answered_before_it_is_written) {
+TEST_LOOP(nobody_is_answered_before_it_is_written, 2) {
   void (*const ask[])(void) = {say_who, set_quantum};
   pthread_mutex_lock(&disk);
   ask[_i](); /* it returns: the loop does not wait for the disk */
@@ -108,9 +108,8 @@ START_TEST(nobody_is_answered_before_it_is_written) {
   ck_assert_uint_eq(answers[_i], 1);
   ck_assert_ptr_null(peers[_i].held);
 }
-END_TEST
 
-START_TEST(a_disk_that_does_not_answer_is_not_waited_for_for_long) {
+TEST(a_disk_that_does_not_answer_is_not_waited_for_for_long) {
   pthread_mutex_lock(&disk);
   set_quantum();
   ck_assert_uint_le(keep_deadline_ns(&it), now_ns + HELD_NS);
@@ -118,9 +117,8 @@ START_TEST(a_disk_that_does_not_answer_is_not_waited_for_for_long) {
   ck_assert_uint_eq(answers[PERSON], 1);
   pthread_mutex_unlock(&disk);
 }
-END_TEST
 
-START_TEST(who_goes_meanwhile_is_forgotten) {
+TEST(who_goes_meanwhile_is_forgotten) {
   pthread_mutex_lock(&disk);
   say_who();
   set_quantum();
@@ -130,10 +128,9 @@ START_TEST(who_goes_meanwhile_is_forgotten) {
   ck_assert_uint_eq(answers[PROGRAM], 0);
   ck_assert_uint_eq(answers[PERSON], 1);
 }
-END_TEST
 
 /* A question changes nothing. */
-START_TEST(what_is_not_kept_is_answered_at_once) {
+TEST(what_is_not_kept_is_answered_at_once) {
   struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
   msg.set.value = 1; /* less than may be */
   pthread_mutex_lock(&disk);
@@ -142,16 +139,5 @@ START_TEST(what_is_not_kept_is_answered_at_once) {
   ck_assert_uint_eq(answers[PERSON], 1);
   pthread_mutex_unlock(&disk);
 }
-END_TEST
 
-int main(void) {
-  Suite *suite = suite_create("keep");
-  TCase *cases = tcase_create("keep");
-  tcase_add_checked_fixture(cases, set_up, tear_down);
-  tcase_add_loop_test(cases, nobody_is_answered_before_it_is_written, 0, 2);
-  tcase_add_test(cases, a_disk_that_does_not_answer_is_not_waited_for_for_long);
-  tcase_add_test(cases, who_goes_meanwhile_is_forgotten);
-  tcase_add_test(cases, what_is_not_kept_is_answered_at_once);
-  suite_add_tcase(suite, cases);
-  return suite_run(suite);
-}
+int main(void) { return suite_run_all("keep", set_up, tear_down); }

@@ -143,16 +143,15 @@ static int count_told(enum gs_msg_type type, unsigned times) {
 
 /* ---- tests ---- */
 
-START_TEST(an_event_tells_its_own_job_and_some_others) {
+TEST(an_event_tells_its_own_job_and_some_others) {
   begin_turns();
   ck_assert_uint_eq(told[LARGE].counts[GS_SCHED_ON], 1);
   ck_assert_uint_eq(told[LARGE].counts[GS_MEM_REPLY], 1);
   ck_assert_int_eq(count_told(GS_SCHED_ON, 1), ACTIONS_PER_EVENT);
   ck_assert_uint_le(sends, 4 * (ACTIONS_PER_EVENT + 1));
 }
-END_TEST
 
-START_TEST(each_slice_tells_so_many_until_all_are_told) {
+TEST(each_slice_tells_so_many_until_all_are_told) {
   begin_turns();
   for (int had = ACTIONS_PER_EVENT; had < CROWD; had += SLICE) {
     ck_assert(!actions_are_told(&it));
@@ -164,9 +163,8 @@ START_TEST(each_slice_tells_so_many_until_all_are_told) {
   ck_assert(actions_are_told(&it));
   ck_assert_int_eq(count_told(GS_SCHED_ON, 1), CROWD);
 }
-END_TEST
 
-START_TEST(what_has_passed_is_not_told_any_more) {
+TEST(what_has_passed_is_not_told_any_more) {
   set(GS_SET_CAPACITY, CARD / 2);
   set(GS_SET_CAPACITY, CARD / 4);
   set(GS_SET_MODE, GS_MODE_ON);
@@ -183,10 +181,9 @@ START_TEST(what_has_passed_is_not_told_any_more) {
       ck_assert_uint_ne(told[i].counts[GS_SCHED_OFF], 0);
   }
 }
-END_TEST
 
 /* In the words' order, each once; and nothing older behind them. */
-START_TEST(who_says_something_hears_first_what_came_before) {
+TEST(who_says_something_hears_first_what_came_before) {
   int last = CROWD - 1;
   begin_turns();
   ck_assert_uint_eq(told[last].count, 0);
@@ -199,10 +196,9 @@ START_TEST(who_says_something_hears_first_what_came_before) {
   for (unsigned i = count; i < told[last].count; i++)
     ck_assert_int_ne(told[last].order[i], GS_SCHED_ON);
 }
-END_TEST
 
 /* A turn that is given back before the order to stop has come: that is not told any more. */
-START_TEST(no_order_to_stop_follows_a_release) {
+TEST(no_order_to_stop_follows_a_release) {
   int last = CROWD - 1;
   struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, 0);
   set(GS_SET_MODE, GS_MODE_ON);
@@ -216,9 +212,8 @@ START_TEST(no_order_to_stop_follows_a_release) {
   tell_all();
   ck_assert_uint_eq(told[last].counts[GS_DROP_LOCK], 1);
 }
-END_TEST
 
-START_TEST(who_leaves_and_who_comes_meanwhile_hear_what_concerns_them) {
+TEST(who_leaves_and_who_comes_meanwhile_hear_what_concerns_them) {
   begin_turns();
   go(CROWD - 1);
   go(CROWD - 2);
@@ -230,19 +225,17 @@ START_TEST(who_leaves_and_who_comes_meanwhile_hear_what_concerns_them) {
   ck_assert_uint_eq(told[LATE].counts[GS_SCHED_ON], 1);
   ck_assert_uint_eq(told[CROWD - 1].count, 0);
 }
-END_TEST
 
 /* However much happens meanwhile. */
-START_TEST(nobody_waits_for_long) {
+TEST(nobody_waits_for_long) {
   begin_turns();
   for (int i = 0; i < CROWD / ACTIONS_PER_EVENT + 1; i++)
     set(GS_SET_CAPACITY, CARD - (uint64_t)(i + 1) * MIB);
   ck_assert_int_eq(count_told(GS_SCHED_ON, 0), 0);
 }
-END_TEST
 
 /* Of those whose terms change, one per event. */
-START_TEST(other_bounds_reach_all_jobs_in_slices) {
+TEST(other_bounds_reach_all_jobs_in_slices) {
   struct terms_bounds bounds = {.max_weight = 100, .max_priority = 0};
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   static const struct user_limits none;
@@ -267,9 +260,8 @@ START_TEST(other_bounds_reach_all_jobs_in_slices) {
     if (peers[i].user)
       ck_assert_uint_eq(peers[i].attachments[0]->job.terms.weight, 100);
 }
-END_TEST
 
-START_TEST(an_end_leaves_one_gpu_after_the_other) {
+TEST(an_end_leaves_one_gpu_after_the_other) {
   come(LATE);
   attach(LATE, 1);
   attach(LATE, 2);
@@ -279,26 +271,11 @@ START_TEST(an_end_leaves_one_gpu_after_the_other) {
   ck_assert_ptr_nonnull(peers[LATE].attachments[1]);
   ck_assert_ptr_nonnull(peers[LATE].attachments[2]);
 }
-END_TEST
 
-START_TEST(who_has_caused_what_is_left_is_known) {
+TEST(who_has_caused_what_is_left_is_known) {
   ck_assert_uint_eq(it.actions_uid, (uid_t)-1);
   begin_turns();
   ck_assert_uint_eq(it.actions_uid, 100);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {an_event_tells_its_own_job_and_some_others,
-                                each_slice_tells_so_many_until_all_are_told,
-                                what_has_passed_is_not_told_any_more,
-                                who_says_something_hears_first_what_came_before,
-                                no_order_to_stop_follows_a_release,
-                                who_leaves_and_who_comes_meanwhile_hear_what_concerns_them,
-                                nobody_waits_for_long,
-                                other_bounds_reach_all_jobs_in_slices,
-                                an_end_leaves_one_gpu_after_the_other,
-                                who_has_caused_what_is_left_is_known,
-                                NULL};
-  return suite_main("orders", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("orders", set_up, tear_down); }

@@ -258,43 +258,39 @@ static void tear_down(void) {
 /* ---- who comes ---- */
 
 /* Once there is a descriptor of the process, its number becomes nobody else's unnoticed. */
-START_TEST(it_is_looked_where_a_process_is_once_its_end_would_be_told) {
+TEST(it_is_looked_where_a_process_is_once_its_end_would_be_told) {
   looks_near = true;
   ck_assert(come(OTHER, NOTHING)->peer->near);
   ck_assert(!looked_before);
   looks_near = false;
   ck_assert(!come(OTHER, NOTHING)->peer->near);
 }
-END_TEST
 
 /* What has been looked at may be the next one of its number. */
-START_TEST(nothing_is_known_of_a_process_that_has_ended) {
+TEST(nothing_is_known_of_a_process_that_has_ended) {
   looks_near = process_is_gone = true;
   ck_assert(!come(OTHER, NOTHING)->peer->near);
 }
-END_TEST
 
-START_TEST(the_number_counts_where_the_kernel_has_no_descriptors) {
+TEST(the_number_counts_where_the_kernel_has_no_descriptors) {
   looks_near = true;
   process_error = -ENOSYS;
   ck_assert(come(OTHER, NOTHING)->peer->near);
   process_error = -EMFILE;
   ck_assert(!come(OTHER, NOTHING)->peer->near);
 }
-END_TEST
 
 /* ---- who ends ---- */
 
-START_TEST(what_an_evicted_program_had_is_free_whatever_its_user_owes) {
+TEST(what_an_evicted_program_had_is_free_whatever_its_user_owes) {
   struct connection *holder = come(DEBTOR, GS_JOB_HOLDING), *busy = owe();
   peer_close(holder->peer, "it is evicted");
   turn();
   ck_assert(holder->gone);
   ck_assert_uint_gt(busy->messages, 0); /* who is served beside that */
 }
-END_TEST
 
-START_TEST(so_is_what_a_program_had_that_closes) {
+TEST(so_is_what_a_program_had_that_closes) {
   struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   owe();
   say(holder, 3);
@@ -305,10 +301,9 @@ START_TEST(so_is_what_a_program_had_that_closes) {
   ck_assert(holder->gone);
   ck_assert_uint_eq(holder->messages, 3); /* what it has said before that */
 }
-END_TEST
 
 /* A child has the socket. */
-START_TEST(so_is_what_a_program_had_whose_process_has_ended) {
+TEST(so_is_what_a_program_had_whose_process_has_ended) {
   struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   close(holder->peer->pidfd);
   int ended[2];
@@ -325,10 +320,9 @@ START_TEST(so_is_what_a_program_had_whose_process_has_ended) {
   ck_assert_uint_eq(holder->messages, 3);
   close(ended[1]);
 }
-END_TEST
 
 /* Before its end has been seen: what it has said is still heard. */
-START_TEST(so_is_what_a_program_had_that_is_told_something_at_its_end) {
+TEST(so_is_what_a_program_had_that_is_told_something_at_its_end) {
   struct gs_msg grant = wire_msg(GS_LOCK_OK, 0);
   struct connection *waiter = come(DEBTOR, GS_JOB_WAITING);
   owe();
@@ -342,9 +336,8 @@ START_TEST(so_is_what_a_program_had_that_is_told_something_at_its_end) {
   ck_assert(waiter->gone);
   ck_assert_uint_eq(waiter->messages, 3);
 }
-END_TEST
 
-START_TEST(a_program_on_several_gpus_leaves_all) {
+TEST(a_program_on_several_gpus_leaves_all) {
   struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   owe();
   gone_ns = 100 * US;
@@ -354,9 +347,8 @@ START_TEST(a_program_on_several_gpus_leaves_all) {
     turn();
   ck_assert(holder->gone);
 }
-END_TEST
 
-START_TEST(the_cost_is_its_users) {
+TEST(the_cost_is_its_users) {
   struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   int64_t before_ns = user_of(DEBTOR)->rota.credit_ns;
   gone_ns = 700 * US;
@@ -365,16 +357,14 @@ START_TEST(the_cost_is_its_users) {
   ck_assert(holder->gone);
   ck_assert_int_eq(user_of(DEBTOR)->rota.credit_ns, before_ns - (int64_t)(700 * US));
 }
-END_TEST
 
-START_TEST(who_holds_nothing_waits_for_its_users_turn) {
+TEST(who_holds_nothing_waits_for_its_users_turn) {
   struct connection *idle = come(DEBTOR, NOTHING), *busy = owe();
   peer_close(idle->peer, "it floods the daemon");
   turn();
   ck_assert(!idle->gone);
   ck_assert_uint_gt(busy->messages, 0);
 }
-END_TEST
 
 /* ---- plans ---- */
 
@@ -387,16 +377,15 @@ static void hear_many(int messages_each) {
     ck_assert_int_eq(connections[i].messages, messages_each);
 }
 
-START_TEST(one_plan_is_made_for_all_that_a_user_says_at_a_time) {
+TEST(one_plan_is_made_for_all_that_a_user_says_at_a_time) {
   hear_many(3);
   ck_assert_uint_eq(plan_count, 1);
   turn();
   ck_assert_uint_eq(plan_count, 1); /* nothing has happened since */
 }
-END_TEST
 
 /* It may take long: nobody pays for what others have said. */
-START_TEST(each_user_has_a_plan_of_its_own) {
+TEST(each_user_has_a_plan_of_its_own) {
   struct connection *one = come(DEBTOR, NOTHING), *other = come(OTHER, NOTHING);
   say(one, 2);
   say(other, 2);
@@ -408,12 +397,11 @@ START_TEST(each_user_has_a_plan_of_its_own) {
   ck_assert_uint_eq(plan_count, 2);
   ck_assert_int_ge(before_ns - user_of(OTHER)->rota.credit_ns, (int64_t)(300 * US) - 2 * ROTA_QUANTUM_NS);
 }
-END_TEST
 
 /* ---- many at once ---- */
 
 /* Some turns of the loop are needed for all: each is as short as others. */
-START_TEST(a_turn_of_the_loop_is_short_however_many_end) {
+TEST(a_turn_of_the_loop_is_short_however_many_end) {
   for (int i = 0; i < MANY; i++)
     come(DEBTOR, GS_JOB_WAITING);
   gone_ns = 100 * US;
@@ -426,9 +414,8 @@ START_TEST(a_turn_of_the_loop_is_short_however_many_end) {
     ck_assert_uint_le(now_ns - begin_ns, 250 * US + gone_ns);
   }
 }
-END_TEST
 
-START_TEST(one_users_many_do_not_hold_up_another_users) {
+TEST(one_users_many_do_not_hold_up_another_users) {
   for (int i = 0; i < MANY - 1; i++)
     come(DEBTOR, GS_JOB_HOLDING);
   struct connection *last = come(OTHER, GS_JOB_WAITING);
@@ -439,9 +426,8 @@ START_TEST(one_users_many_do_not_hold_up_another_users) {
     turn();
   ck_assert_uint_le(last->place, 3);
 }
-END_TEST
 
-START_TEST(who_keeps_others_from_running_is_first_of_its_users) {
+TEST(who_keeps_others_from_running_is_first_of_its_users) {
   for (int i = 0; i < MANY - 1; i++)
     come(DEBTOR, GS_JOB_WAITING);
   struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
@@ -452,24 +438,5 @@ START_TEST(who_keeps_others_from_running_is_first_of_its_users) {
     turn();
   ck_assert_uint_eq(holder->place, 1);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {it_is_looked_where_a_process_is_once_its_end_would_be_told,
-                                nothing_is_known_of_a_process_that_has_ended,
-                                the_number_counts_where_the_kernel_has_no_descriptors,
-                                what_an_evicted_program_had_is_free_whatever_its_user_owes,
-                                so_is_what_a_program_had_that_closes,
-                                so_is_what_a_program_had_whose_process_has_ended,
-                                so_is_what_a_program_had_that_is_told_something_at_its_end,
-                                a_program_on_several_gpus_leaves_all,
-                                the_cost_is_its_users,
-                                who_holds_nothing_waits_for_its_users_turn,
-                                a_turn_of_the_loop_is_short_however_many_end,
-                                one_plan_is_made_for_all_that_a_user_says_at_a_time,
-                                each_user_has_a_plan_of_its_own,
-                                one_users_many_do_not_hold_up_another_users,
-                                who_keeps_others_from_running_is_first_of_its_users,
-                                NULL};
-  return suite_main("peers", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("peers", set_up, tear_down); }

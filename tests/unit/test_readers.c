@@ -100,17 +100,16 @@ static int run(void) {
   return count;
 }
 
-START_TEST(all_is_read_however_much_it_is) {
+TEST(all_is_read_however_much_it_is) {
   add(GS_EVENT_ATTACHED, OTHER, 300);
   ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, 1, true), 0);
   ck_assert_int_eq(run(), 300);
   add(GS_EVENT_ATTACHED, OTHER, 300);
   ck_assert_int_eq(run(), 300);
 }
-END_TEST
 
 /* Of these nothing is sent, so the socket does not become writable again: it was all the time. */
-START_TEST(what_it_may_not_see_does_not_hold_it_up) {
+TEST(what_it_may_not_see_does_not_hold_it_up) {
   ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, 1, true), 0);
   add(GS_EVENT_COMMAND, OTHER, 200);
   add(GS_EVENT_COMMAND, OWN, 1);
@@ -121,7 +120,6 @@ START_TEST(what_it_may_not_see_does_not_hold_it_up) {
   add(GS_EVENT_ATTACHED, OTHER, 1);
   ck_assert_int_eq(run(), 1);
 }
-END_TEST
 
 static void make_room_for(size_t events) {
   record_end(&daemon_.events);
@@ -129,7 +127,7 @@ static void make_room_for(size_t events) {
 }
 
 /* Wherever they have been. */
-START_TEST(what_has_gone_meanwhile_is_told) {
+TEST(what_has_gone_meanwhile_is_told) {
   make_room_for(8);
   add(GS_EVENT_ATTACHED, OWN, 2);
   add(GS_EVENT_ATTACHED, OTHER, 8); /* of these, 5 to 10 are left */
@@ -146,10 +144,9 @@ START_TEST(what_has_gone_meanwhile_is_told) {
   ck_assert_int_eq(run(), 6);
   ck_assert_uint_eq(missed, 19 - 2 - 6);
 }
-END_TEST
 
 /* It ends where it ended when it was asked for. */
-START_TEST(what_has_gone_before_its_end_is_told) {
+TEST(what_has_gone_before_its_end_is_told) {
   make_room_for(8);
   add(GS_EVENT_ATTACHED, OTHER, 4);
   ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, daemon_.events.next_seq, false), 0);
@@ -157,10 +154,5 @@ START_TEST(what_has_gone_before_its_end_is_told) {
   ck_assert_int_eq(run(), 0);
   ck_assert_uint_eq(missed, 4);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {all_is_read_however_much_it_is, what_it_may_not_see_does_not_hold_it_up,
-                                what_has_gone_meanwhile_is_told, what_has_gone_before_its_end_is_told, NULL};
-  return suite_main("readers", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("readers", set_up, tear_down); }
