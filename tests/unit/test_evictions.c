@@ -9,8 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "suite.h"
 
 #define PER_USER 32 /* memory of so many processes and GPUs is known; */
@@ -20,15 +19,12 @@
 #define MIB (UINT64_C(1) << 20)
 #define CARD (UINT64_C(1) << 40)
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
-static uint64_t now_ns;
 static pid_t processes[PER_USER + 1];
 
 /* ---- what is played ---- */
 
-static void say(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns += 1000); }
+static void say(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static struct sched_job *job_of(int i) { return &peers[i].attachments[0]->job; }
 
@@ -42,8 +38,7 @@ static void say_of_turn(int i, enum gs_msg_type type) {
 
 static void come(int i, uid_t uid, pid_t pid, uint64_t bytes) {
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = wire_msg(GS_ATTACH, 0);
-  peers[i] = (struct peer){.uid = uid, .pid = pid, .pidfd = -1, .tokens = 1, .user = users_find(&users, uid)};
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
+  played_come(&peers[i], uid, pid);
   attach.attach.uuid[0] = 1;
   attach.attach.total_bytes = CARD;
   attach.attach.used_bytes = attach.attach.resident_bytes = bytes;
@@ -52,15 +47,7 @@ static void come(int i, uid_t uid, pid_t pid, uint64_t bytes) {
   ck_assert_ptr_nonnull(peers[i].attachments[0]);
 }
 
-static void go(int i) {
-  if (!peers[i].user)
-    return;
-  peers[i].closed = true;
-  while (!daemon_on_gone(&it, &peers[i], now_ns))
-    ;
-  user_release(peers[i].user, USER_CONNECTIONS, 1);
-  peers[i] = (struct peer){.fd = -1};
-}
+static void go(int i) { played_go(&peers[i]); }
 
 static void come_and_be_evicted(uid_t uid, pid_t pid) {
   come(0, uid, pid, MIB);
@@ -69,13 +56,9 @@ static void come_and_be_evicted(uid_t uid, pid_t pid) {
 }
 
 static void set_up(void) {
-  log_setup("test", LOG_LEVEL_ERROR);
-  now_ns = NS_PER_S;
-  users_init(&users, 100000);
-  daemon_init(&it, now_ns);
+  played_begin(peers, PEERS);
   it.scheduler.grace_ns = NS_PER_S;
   it.scheduler.defaults.tq_ns = NS_PER_MS;
-  memset(peers, 0, sizeof peers);
   scheduler_set_mode(&it.scheduler, NULL, GS_MODE_ON, now_ns, &it.actions);
   come(WATCHER, 0, getpid(), 0);
   for (int i = 0; i <= PER_USER; i++) {
@@ -94,10 +77,7 @@ static void tear_down(void) {
     kill(processes[i], SIGKILL);
     waitpid(processes[i], NULL, 0);
   }
-  for (int i = 0; i < PEERS; i++)
-    go(i);
-  daemon_end(&it);
-  ck_assert(users_are_clear(&users));
+  played_end();
 }
 
 /* ---- what stays ---- */

@@ -6,8 +6,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "server/daemon_log.h"
 #include "suite.h"
 
@@ -16,13 +15,10 @@
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
 static struct gs_msg last[PEERS]; /* that the peer was told */
 static struct gs_msg status[1024];
 static size_t status_count;
-static uint64_t now_ns = NS_PER_S;
 
 /* ---- the socket side, as peer.h wants it ---- */
 
@@ -46,26 +42,16 @@ static void note_status(struct peer *peer) {
 
 /* ---- what is played ---- */
 
-static void tell(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns++); }
+static void tell(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static void come(int i, uid_t uid) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
-  peers[i] = (struct peer){.uid = uid, .pid = i + 1, .pidfd = -1, .tokens = 1};
+  played_come(&peers[i], uid, i + 1);
   memset(&last[i], 0, sizeof last[i]);
-  peers[i].user = users_find(&users, uid);
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
   tell(i, &msg);
 }
 
-static void go(int i) {
-  if (!peers[i].user)
-    return;
-  peers[i].closed = true;
-  while (!daemon_on_gone(&it, &peers[i], now_ns++))
-    ;
-  user_release(peers[i].user, USER_CONNECTIONS, 1);
-  peers[i].user = NULL;
-}
+static void go(int i) { played_go(&peers[i]); }
 
 static void attach_as(int i, uint32_t index, uint32_t card, uint64_t bytes) {
   struct gs_msg msg = wire_msg(GS_ATTACH, index);
@@ -120,19 +106,9 @@ static uint32_t listed(size_t i) {
 }
 
 static void set_up(void) {
-  log_setup("test", LOG_LEVEL_ERROR);
   played_status_asked = note_status;
   played_sent = note_sent;
-  users_init(&users, 100000);
-  users_bound_clients(&users, 2048);
-  memset(peers, 0, sizeof peers);
-  daemon_init(&it, now_ns);
-}
-
-static void tear_down(void) {
-  for (int i = 0; i < PEERS; i++)
-    go(i);
-  daemon_end(&it);
+  played_begin(peers, PEERS);
 }
 
 static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
@@ -445,4 +421,4 @@ TEST(what_no_program_says_any_more_is_gone) {
   ck_assert_uint_eq(status_count, 1);
 }
 
-int main(void) { return suite_run_all("gpus", set_up, tear_down); }
+int main(void) { return suite_run_all("gpus", set_up, played_end); }

@@ -3,8 +3,7 @@
 
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "suite.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -12,10 +11,7 @@
 #define BYTES (600 * MIB)
 #define PEERS 3
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
-static uint64_t now_ns;
 static struct gs_msg told[PEERS][256]; /* by type: the last */
 static unsigned rooms[PEERS];          /* in messages ROOM */
 
@@ -26,7 +22,7 @@ static void note_sent(struct peer *peer, const struct gs_msg *msg) {
 
 /* ---- what is played ---- */
 
-static void say(int i, struct gs_msg msg) { daemon_on_message(&it, &peers[i], &msg, now_ns += 1000); }
+static void say(int i, struct gs_msg msg) { played_say(&peers[i], &msg); }
 
 static void say_of_turn(int i, enum gs_msg_type type) {
   struct gs_msg msg = wire_msg(type, 0);
@@ -48,9 +44,8 @@ static struct gs_pass pass_of(int i) {
 static void connect_peer(int i, uid_t uid, int32_t pid) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.reg.pid = pid;
-  peers[i] = (struct peer){
-      .uid = uid, .pid = i + 1, .pidfd = -1, .near = true, .tokens = 1, .user = users_find(&users, uid)};
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
+  played_come(&peers[i], uid, i + 1);
+  peers[i].near = true;
   say(i, msg);
 }
 
@@ -83,29 +78,11 @@ static void run(int i) {
 
 static void set_up(void) {
   played_sent = note_sent;
-  log_setup("test", LOG_LEVEL_ERROR);
-  now_ns = NS_PER_S;
-  users_init(&users, 100000);
-  users_bound_clients(&users, 2048);
-  daemon_init(&it, now_ns);
+  played_begin(peers, PEERS);
   it.scheduler.host_memory_bytes = UINT64_C(1) << 40;
   it.scheduler.defaults.mode = GS_MODE_ON;
-  memset(peers, 0, sizeof peers);
   memset(told, 0, sizeof told);
   memset(rooms, 0, sizeof rooms);
-}
-
-static void tear_down(void) {
-  for (int i = 0; i < PEERS; i++) {
-    if (!peers[i].user)
-      continue;
-    peers[i].closed = true;
-    while (!daemon_on_gone(&it, &peers[i], now_ns))
-      ;
-    user_release(peers[i].user, USER_CONNECTIONS, 1);
-  }
-  daemon_end(&it);
-  ck_assert(users_are_clear(&users));
 }
 
 /* Peer 0 runs and peer 1 waits, both of them there. */
@@ -276,4 +253,4 @@ TEST(who_lacks_nothing_is_no_heir) {
   ck_assert(is_told(0, GS_ROOM, -1));
 }
 
-int main(void) { return suite_run_all("heirs", set_up, tear_down); }
+int main(void) { return suite_run_all("heirs", set_up, played_end); }

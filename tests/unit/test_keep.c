@@ -8,19 +8,15 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "server/keep.h"
 #include "suite.h"
 
 #define PROGRAM 0
 #define PERSON 1
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[2];
 static unsigned answers[2];
-static uint64_t now_ns;
 static char folder[64];
 
 /* ---- the disk ---- */
@@ -43,7 +39,7 @@ static void note_sent(struct peer *peer, const struct gs_msg *msg) {
   answers[peer - peers] += msg->type == GS_REGISTERED || msg->type == GS_REPLY;
 }
 
-static void say(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns); }
+static void say(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static void say_who(void) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
@@ -65,16 +61,11 @@ static void hear(void) {
 static void set_up(void) {
   strcpy(folder, "/tmp/gpushare-test-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
-  now_ns = clock_now_ns();
   memset(answers, 0, sizeof answers);
   played_sent = note_sent;
-  users_init(&users, 1024);
-  daemon_init(&it, now_ns);
-  for (int i = 0; i < 2; i++) {
-    uid_t uid = i == PERSON ? 0 : 1000;
-    peers[i] = (struct peer){.uid = uid, .pid = getpid(), .pidfd = -1, .user = users_find(&users, uid)};
-    ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
-  }
+  played_begin(peers, 2);
+  played_come(&peers[PROGRAM], 1000, getpid());
+  played_come(&peers[PERSON], 0, getpid());
   keep_open(&it, folder, now_ns);
   hear();
 }
@@ -82,14 +73,8 @@ static void set_up(void) {
 static void tear_down(void) {
   char command[96];
   keep_stop(&it);
-  for (int i = 0; i < 2; i++) {
-    peers[i].closed = true;
-    ck_assert(daemon_on_gone(&it, &peers[i], now_ns));
-    user_release(peers[i].user, USER_CONNECTIONS, 1);
-  }
   state_close(it.ending);
-  daemon_end(&it);
-  users_end(&users);
+  played_end();
   snprintf(command, sizeof command, "rm -r %s", folder);
   ck_assert_int_eq(system(command), 0);
 }

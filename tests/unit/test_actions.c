@@ -3,8 +3,7 @@
 
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "suite.h"
 
 #define CROWD 300
@@ -16,10 +15,7 @@
 #define CARD (1024 * MIB)
 #define SLICE 50
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
-static uint64_t now_ns;
 
 /* What a peer has been told. */
 static struct {
@@ -48,18 +44,12 @@ static void forget_told(void) {
 
 /* ---- what is played ---- */
 
-static void say(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns += 1000); }
+static void say(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static void say_simple(int i, enum gs_msg_type type) {
   struct gs_msg msg = wire_msg(type, 0);
   msg.epoch = told[i].last[GS_LOCK_OK].epoch;
   say(i, &msg);
-}
-
-static void connect_peer(int i, uid_t uid) {
-  peers[i] =
-      (struct peer){.uid = uid, .pid = i + 1, .pidfd = -1, .tokens = 1, .user = users_find(&users, uid)};
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
 }
 
 static void attach(int i, uint32_t index) {
@@ -72,20 +62,12 @@ static void attach(int i, uint32_t index) {
 }
 
 static void come(int i) {
-  connect_peer(i, 100);
+  played_come(&peers[i], 100, i + 1);
   say_simple(i, GS_REGISTER);
   attach(i, 0);
 }
 
-static void go(int i) {
-  if (!peers[i].user)
-    return;
-  peers[i].closed = true;
-  while (!daemon_on_gone(&it, &peers[i], now_ns))
-    ;
-  user_release(peers[i].user, USER_CONNECTIONS, 1);
-  peers[i] = (struct peer){.fd = -1};
-}
+static void go(int i) { played_go(&peers[i]); }
 
 static void ask_for_memory(int i, uint64_t bytes) {
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
@@ -104,27 +86,15 @@ static void tell_all(void) { actions_tell_some(&it, PEERS, now_ns); }
 /* Nobody has more memory than fits beside the others'; each has been told all. */
 static void set_up(void) {
   played_sent = note_sent;
-  log_setup("test", LOG_LEVEL_ERROR);
-  now_ns = NS_PER_S;
-  users_init(&users, 100000);
-  users_bound_clients(&users, 2048);
-  daemon_init(&it, now_ns);
-  memset(peers, 0, sizeof peers);
+  played_begin(peers, PEERS);
   forget_told();
   for (int i = 0; i <= LARGE; i++)
     come(i);
   for (int i = 0; i <= LARGE; i++)
     ask_for_memory(i, MIB);
-  connect_peer(PERSON, 0);
+  played_come(&peers[PERSON], 0, PERSON);
   tell_all();
   forget_told();
-}
-
-static void tear_down(void) {
-  for (int i = 0; i < PEERS; i++)
-    go(i);
-  daemon_end(&it);
-  ck_assert(users_are_clear(&users));
 }
 
 static void begin_turns(void) {
@@ -278,4 +248,4 @@ TEST(who_has_caused_what_is_left_is_known) {
   ck_assert_uint_eq(it.actions_uid, 100);
 }
 
-int main(void) { return suite_run_all("orders", set_up, tear_down); }
+int main(void) { return suite_run_all("actions", set_up, played_end); }
