@@ -15,10 +15,10 @@
 #include "metrics/exporter.h"
 #include "server/cards.h"
 #include "server/config.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
 #include "server/listen.h"
-#include "server/daemon_log.h"
 #include "server/process.h"
 #include "server/server.h"
 
@@ -297,21 +297,14 @@ static void look_for_cards(struct program *program) {
  */
 static void await_cards(struct program *program) {
   struct card_query *query = &program->daemon.card_query;
-  uint64_t now_ns, end_ns = clock_now_ns() + CARDS_WAIT_NS;
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
+  uint64_t end_ns = clock_now_ns() + CARDS_WAIT_NS;
   query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
   query->patience_ns = CARD_QUERY_NS;
   if (!*query->library)
     query->library = NULL;
   ask_for_cards(program);
-  while (query->pid && (now_ns = clock_now_ns()) < end_ns) {
-    struct timespec left = {.tv_sec = (time_t)((end_ns - now_ns) / NS_PER_S),
-                            .tv_nsec = (long)((end_ns - now_ns) % NS_PER_S)};
-    sigtimedwait(&child, NULL, &left);
+  while (query->pid && process_await_child(end_ns))
     look_for_cards(program);
-  }
   if (query->pid) {
     log_warn("NVML has not told of GPUs within %lu s: going on without it, until it does",
              CARDS_WAIT_NS / NS_PER_S);

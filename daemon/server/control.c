@@ -19,13 +19,6 @@
 #define NOT_PERMITTED                                                                                        \
   "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
 
-static void reply(struct peer *peer, int status, const char *text) {
-  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
-  msg.status = status;
-  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
-  peer_send(peer, &msg);
-}
-
 /* What was asked for is done, and kept. */
 static void reply_done(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
@@ -54,7 +47,7 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
   int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
                       msg->get_events.follow);
   if (err < 0)
-    reply(peer, err, "this user follows too many events already: end one of the others");
+    peer_reply(peer, err, "this user follows too many events already: end one of the others");
   else
     peer_send(peer, &begin);
 }
@@ -98,18 +91,18 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
     log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
             words_setting_title(msg->type), all || gpu ? label_gpu(gpu).text : "an unknown GPU",
             words_setting_value(msg->type, value, text));
-    reply(peer, -EACCES, NOT_PERMITTED);
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
   if (!all && !gpu) {
-    reply(peer, -ENOENT,
-          cards_are_all(&daemon->cards) ? "this host has no such GPU: see gpusharectl status"
-                                        : "no program has used this GPU yet: see gpusharectl status");
+    peer_reply(peer, -ENOENT,
+               cards_are_all(&daemon->cards) ? "this host has no such GPU: see gpusharectl status"
+                                             : "no program has used this GPU yet: see gpusharectl status");
     return;
   }
   const char *wrong = value_wrong(msg, gpu);
   if (wrong) {
-    reply(peer, -EINVAL, wrong);
+    peer_reply(peer, -EINVAL, wrong);
     return;
   }
   log_info("%s set the %s of %s to %s", label_peer(peer).text, words_setting_title(msg->type),
@@ -212,7 +205,7 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
       log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
               words_term_title(msg->set_terms.term), label_job(client).text,
               words_term_value(msg->set_terms.term, msg->set_terms.value, value));
-    reply(peer, err, why);
+    peer_reply(peer, err, why);
     return;
   }
   set_terms(daemon, peer, client, msg, now_ns);
@@ -230,16 +223,16 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
 static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   struct peer *client = find_client(daemon, msg->evict.job);
   if (!client) {
-    reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+    peer_reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
     return;
   }
   if (peer->uid != client->uid && !peer_may_change(peer)) {
-    reply(peer, -EACCES, NOT_PERMITTED);
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
   AUDIT(peer_may_change(peer), peer, "%s evicted %s", label_peer(peer).text, label_job(client).text);
   evict_client(daemon, client, peer, now_ns);
-  reply(peer, 0, "");
+  peer_reply(peer, 0, "");
 }
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {

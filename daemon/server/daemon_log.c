@@ -284,7 +284,7 @@ void log_ring_start(void) {
 bool log_ring_flush(uint64_t end_ns) {
   if (!ring.owner)
     return true; /* it has never been started */
-  struct timespec end = {.tv_sec = (time_t)(end_ns / NS_PER_S), .tv_nsec = (long)(end_ns % NS_PER_S)};
+  struct timespec end = clock_timespec(end_ns);
   unsigned empty = 0;
   while (empty < LOG_RING_LINES) {
     if (sem_clockwait(&ring.empty, CLOCK_MONOTONIC, &end) == 0)

@@ -11,9 +11,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "common/list.h"
+#include "common/wire.h"
 #include "gpushare/protocol.h"
 #include "server/process.h"
 #include "server/terms.h"
@@ -127,6 +129,14 @@ struct peer {
 
 /* Send. A peer that does not read is closed. */
 void peer_send(struct peer *peer, const struct gs_msg *msg);
+
+/* Likewise a REPLY. */
+static inline void peer_reply(struct peer *peer, int status, const char *text) {
+  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
+  msg.status = status;
+  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
+  peer_send(peer, &msg);
+}
 
 /* It has left much unread: what can wait had better. */
 bool peer_is_behind(const struct peer *peer);

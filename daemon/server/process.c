@@ -2,18 +2,23 @@
 #include "server/process.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/text_file.h"
 #include "shared/printable.h"
 
@@ -83,6 +88,46 @@ int process_open(int socket, pid_t pid) {
 bool process_has_ended(int pidfd) {
   struct pollfd ended = {.fd = pidfd, .events = POLLIN};
   return poll(&ended, 1, 0) > 0 && ended.revents & POLLIN;
+}
+
+/* ---- children of the daemon ---- */
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+bool process_bind_to(pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return getppid() == parent;
+}
+
+void process_close_from(int first) {
+  if (syscall(SYS_close_range, (unsigned)first, ~0u, 0u) == 0)
+    return;
+  struct rlimit limit = {0}; /* a kernel before 5.9, or a sandbox */
+  DIR *folder = opendir("/proc/self/fd");
+  for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+    int fd = *entry->d_name == '.' ? -1 : atoi(entry->d_name);
+    if (fd >= first && fd != dirfd(folder))
+      close(fd);
+  }
+  if (folder)
+    closedir(folder);
+  else if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    for (rlim_t fd = (rlim_t)first; fd < limit.rlim_cur; fd++)
+      close((int)fd);
+}
+
+bool process_await_child(uint64_t end_ns) {
+  uint64_t now_ns = clock_now_ns();
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  if (now_ns >= end_ns)
+    return false;
+  struct timespec left = clock_timespec(end_ns - now_ns);
+  sigtimedwait(&child, NULL, &left);
+  return true;
 }
 
 /*

@@ -27,6 +27,17 @@ void process_read(pid_t pid, const char *name, char *text, size_t size);
 /* It has ended. Of no descriptor (-1): it has not. */
 bool process_has_ended(int pidfd);
 
+/* ---- children of the daemon ---- */
+
+/* In a child: it is killed when its parent dies. False: that has died. */
+bool process_bind_to(pid_t parent);
+
+/* Closes all descriptors from this one on. */
+void process_close_from(int first);
+
+/* Waits until a child may have ended, but not beyond that time: false. Caller must: block SIGCHLD. */
+bool process_await_child(uint64_t end_ns);
+
 /*
  * ---- who may change settings ----
  *

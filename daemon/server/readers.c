@@ -141,11 +141,8 @@ void peer_send_status(struct peer *peer) {
 }
 
 static void refuse(struct peer *peer, int status, const char *text) {
-  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
-  msg.status = status;
-  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
   peer_set_patient(peer);
-  peer_send(peer, &msg);
+  peer_reply(peer, status, text);
 }
 
 /* ---- making ---- */

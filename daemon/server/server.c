@@ -151,10 +151,7 @@ static void set_timer(struct server *server) {
   uint64_t next_ns = next_deadline_ns(server);
   if (next_ns >= server->timer_ns)
     return;
-  struct itimerspec when = {
-      .it_value = {.tv_sec = (time_t)(next_ns / NS_PER_S), .tv_nsec = (long)(next_ns % NS_PER_S)}};
-  if (next_ns == 0)
-    when.it_value.tv_nsec = 1; /* zero would switch it off */
+  struct itimerspec when = {.it_value = clock_timespec(next_ns ? next_ns : 1)}; /* 0 would switch it off */
   if (timerfd_settime(server->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0)
     server->timer_ns = next_ns;
 }

@@ -401,7 +401,7 @@ uint64_t state_hear(struct state *state) {
 }
 
 bool state_await(struct state *state, uint64_t until_ns) {
-  struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
+  struct timespec until = clock_timespec(until_ns);
   int err = 0;
   if (!state)
     return true;
