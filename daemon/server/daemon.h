@@ -93,6 +93,7 @@ struct daemon {
   struct kept kept; /* decisions, and processes that may come back (keep.h) */
   struct state *state, *ending;
   struct list held;   /* keep.c: answers that wait for the disk, the first one first */
+  bool disk_is_slow;  /* as the log says */
   struct cards cards; /* of this host */
   struct card_query card_query;
   struct history history;

@@ -312,6 +312,7 @@ static void answer_first(struct daemon *daemon) {
 }
 
 void keep_on_written(struct daemon *daemon) {
+  daemon->disk_is_slow = false;
   uint64_t tried = state_hear(daemon->state);
   const struct held *first;
   while ((first = first_held(daemon)) && first->added <= tried)
@@ -326,8 +327,10 @@ uint64_t keep_deadline_ns(const struct daemon *daemon) {
 
 void keep_on_time(struct daemon *daemon, uint64_t now_ns) {
   const struct held *first;
-  if ((first = first_held(daemon)) && now_ns >= first->until_ns)
+  if (!daemon->disk_is_slow && (first = first_held(daemon)) && now_ns >= first->until_ns) {
+    daemon->disk_is_slow = true;
     log_warn("the disk does not answer: what is set counts, and is kept once it does");
+  }
   while ((first = first_held(daemon)) && now_ns >= first->until_ns)
     answer_first(daemon);
   state_on_time(daemon->state, now_ns);

@@ -383,7 +383,10 @@ bool state_take_loss(struct state *state) {
   return !state->lost;
 }
 
-bool state_waits(const struct state *state) { return state && state->heard != state->added; }
+/* Without an event it would never be heard. */
+bool state_waits(const struct state *state) {
+  return state && state->event_fd >= 0 && state->heard != state->added;
+}
 
 uint64_t state_added(const struct state *state) { return state->added; }
 
