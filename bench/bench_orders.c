@@ -45,8 +45,7 @@ static uint8_t kinds[EVENTS_MAX];
 static unsigned events;
 static uint64_t begun_ns;
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) { wire_send(peer->fd, msg); }
+static void send_it(struct peer *peer, const struct gs_msg *msg) { wire_send(peer->fd, msg); }
 
 static uint64_t thread_ns(void) { return clock_read_ns(CLOCK_THREAD_CPUTIME_ID); }
 
@@ -62,9 +61,9 @@ static void end_event(enum kind kind) {
 /* As the programs do, and the loop: at once. */
 static void go_on(void) {
   struct gs_msg msg;
-  while (!orders_are_told(&it)) {
+  while (!actions_are_told(&it)) {
     begun_ns = thread_ns();
-    orders_tell_some(&it, 32, now_ns);
+    actions_tell_some(&it, 32, now_ns);
     end_event(SLICE);
   }
   for (int i = 0; i <= CROWD; i++)
@@ -243,6 +242,7 @@ static const struct argument known[] = {{"times", .number = &times, .least = 1, 
 int main(int argc, char **argv) {
   struct rlimit limit;
   daemon_keep_heap();
+  played_sent = send_it;
   arguments_read(argc, argv, "usage: bench_orders [--json] [--times N]\n", known);
   log_setup("bench_orders", LOG_LEVEL_ERROR);
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -15,12 +15,10 @@
 #include "metrics/exporter.h"
 #include "server/cards.h"
 #include "server/config.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
 #include "server/listen.h"
-#include "server/log_for.h"
-#include "server/log_ring.h"
-#include "server/notify.h"
 #include "server/process.h"
 #include "server/server.h"
 
@@ -219,7 +217,7 @@ static void apply_config(struct program *program) {
   keep_configure(&program->daemon, &config->general, &overrides, now_ns);
   list_each(node, &scheduler->gpus) {
     overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
-                    &program->daemon.orders);
+                    &program->daemon.actions);
   }
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
@@ -228,7 +226,7 @@ static void apply_config(struct program *program) {
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   gpus_settle(&program->daemon, now_ns);
-  daemon_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
+  clients_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
   show_metrics(program, config->metrics);
 }
@@ -299,21 +297,14 @@ static void look_for_cards(struct program *program) {
  */
 static void await_cards(struct program *program) {
   struct card_query *query = &program->daemon.card_query;
-  uint64_t now_ns, end_ns = clock_now_ns() + CARDS_WAIT_NS;
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
+  uint64_t end_ns = clock_now_ns() + CARDS_WAIT_NS;
   query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
   query->patience_ns = CARD_QUERY_NS;
   if (!*query->library)
     query->library = NULL;
   ask_for_cards(program);
-  while (query->pid && (now_ns = clock_now_ns()) < end_ns) {
-    struct timespec left = {.tv_sec = (time_t)((end_ns - now_ns) / NS_PER_S),
-                            .tv_nsec = (long)((end_ns - now_ns) % NS_PER_S)};
-    sigtimedwait(&child, NULL, &left);
+  while (query->pid && process_await_child(end_ns))
     look_for_cards(program);
-  }
   if (query->pid) {
     log_warn("NVML has not told of GPUs within %lu s: going on without it, until it does",
              CARDS_WAIT_NS / NS_PER_S);
@@ -400,7 +391,7 @@ static struct log_text sender_of(const struct signalfd_siginfo *signal) {
 
 static void set_mode(struct program *program, enum gs_mode mode, const char *by) {
   uint64_t now_ns = clock_now_ns();
-  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &program->daemon.orders);
+  scheduler_set_mode(&program->daemon.scheduler, NULL, mode, now_ns, &program->daemon.actions);
   events_on_setting(&program->daemon, NULL, GS_SET_MODE, mode, NULL, now_ns);
   keep_setting(&program->daemon, NULL, GS_SET_MODE, mode, now_ns);
   log_info("%s set the mode of all GPUs to %s, by %s", by, mode_name(mode),

@@ -13,8 +13,8 @@
 #include "common/clock.h"
 #include "metrics/metrics.h"
 #include "server/config.h"
+#include "server/daemon_log.h"
 #include "server/listen.h"
-#include "server/log_for.h"
 
 #define CONNECTIONS_MAX 16u
 #define CONNECTIONS_MORE 8u /* that come while others are closed for them */

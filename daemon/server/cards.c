@@ -10,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +19,7 @@
 #include "common/parse.h"
 #include "common/text_file.h"
 #include "core/scheduler.h"
+#include "server/process.h"
 #include "shared/printable.h"
 
 static int compare(const void *a, const void *b) {
@@ -152,35 +151,14 @@ void claims_leave(struct claims *claims, uid_t uid) {
 
 /* ---- asking NVML ---- */
 
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-
 /* ---- in the helper ---- */
-
-/* An open copy of a connection would keep it alive after the daemon has ended it. */
-static void close_all(void) {
-  if (syscall(SYS_close_range, 0u, ~0u, 0u) == 0)
-    return;
-  struct rlimit limit = {0}; /* a kernel before 5.9, or a sandbox */
-  DIR *folder = opendir("/proc/self/fd");
-  for (const struct dirent *entry; folder && (entry = readdir(folder));)
-    if (*entry->d_name != '.' && atoi(entry->d_name) != dirfd(folder))
-      close(atoi(entry->d_name));
-  if (folder)
-    closedir(folder);
-  else if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-    for (rlim_t fd = 0; fd < limit.rlim_cur; fd++)
-      close((int)fd);
-}
 
 static void leave_daemon(pid_t daemon) {
   struct rlimit no_core = {0};
   sigset_t none;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != daemon)
+  if (!process_bind_to(daemon))
     _exit(1);
-  close_all();
+  process_close_from(0); /* an open copy of a connection would keep it alive after the daemon has ended it */
   for (int fd = 0; fd <= 2; fd++) /* what the library prints is nobody's log */
     (void)!open("/dev/null", O_RDWR);
   setrlimit(RLIMIT_CORE, &no_core);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/fnv.h"
 #include "common/gpu_number.h"
 #include "common/host.h"
 #include "common/parse.h"
@@ -373,12 +374,8 @@ bool config_changes(const struct config *before, const struct config *after, cha
   return *text;
 }
 
-/* FNV-1a: order counts, as it does for the settings. */
-static void sum_up(uint64_t *sum, const char *text) {
-  for (; *text; text++)
-    *sum = (*sum ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-  *sum = (*sum ^ '\n') * UINT64_C(0x100000001b3);
-}
+/* Order counts, as it does for the settings. */
+static void sum_up(uint64_t *sum, const char *text) { *sum = fnv_add(*sum, text, strlen(text) + 1); }
 
 static const char *set_for_gpu(struct override *gpu, const struct config_key *key, const char *text) {
   if (!key->field)

@@ -12,18 +12,17 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 
 #define NOT_PERMITTED                                                                                        \
   "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
 
-static void reply(struct peer *peer, int status, const char *text) {
+/* What was asked for is done, and kept. */
+static void reply_done(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
   struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
-  msg.status = status;
-  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
-  peer_send(peer, &msg);
+  keep_answer(daemon, peer, &msg, now_ns);
 }
 
 /* Of those that are asked for; those that it has missed count if it names a number. */
@@ -48,7 +47,7 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
   int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
                       msg->get_events.follow);
   if (err < 0)
-    reply(peer, err, "this user follows too many events already: end one of the others");
+    peer_reply(peer, err, "this user follows too many events already: end one of the others");
   else
     peer_send(peer, &begin);
 }
@@ -83,7 +82,7 @@ static const char *value_wrong(const struct gs_msg *msg, const struct sched_gpu 
 }
 
 static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  struct sched_change *change = &daemon->orders;
+  struct sched_change *change = &daemon->actions;
   bool all = uuid_is_zero(msg->set.uuid);
   struct sched_gpu *gpu = all ? NULL : scheduler_find_gpu(&daemon->scheduler, msg->set.uuid);
   char text[WORDS_SIZE];
@@ -92,18 +91,18 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
     log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
             words_setting_title(msg->type), all || gpu ? label_gpu(gpu).text : "an unknown GPU",
             words_setting_value(msg->type, value, text));
-    reply(peer, -EACCES, NOT_PERMITTED);
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
   if (!all && !gpu) {
-    reply(peer, -ENOENT,
-          cards_are_all(&daemon->cards) ? "this host has no such GPU: see gpusharectl status"
-                                        : "no program has used this GPU yet: see gpusharectl status");
+    peer_reply(peer, -ENOENT,
+               cards_are_all(&daemon->cards) ? "this host has no such GPU: see gpusharectl status"
+                                             : "no program has used this GPU yet: see gpusharectl status");
     return;
   }
   const char *wrong = value_wrong(msg, gpu);
   if (wrong) {
-    reply(peer, -EINVAL, wrong);
+    peer_reply(peer, -EINVAL, wrong);
     return;
   }
   log_info("%s set the %s of %s to %s", label_peer(peer).text, words_setting_title(msg->type),
@@ -118,12 +117,12 @@ static void on_set(struct daemon *daemon, struct peer *peer, const struct gs_msg
     scheduler_set_policy(&daemon->scheduler, gpu, (enum gs_policy)value, now_ns, change);
   else
     scheduler_set_capacity(&daemon->scheduler, gpu, value, now_ns, change);
-  reply(peer, 0, "");
+  reply_done(daemon, peer, now_ns);
 }
 
 /* NULL: there is none, or it is on no GPU, or has lost its connection. */
 static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
-  struct peer *client = daemon_find_client(daemon, job_id);
+  struct peer *client = clients_find(daemon, job_id);
   for (uint32_t i = 0; client && !client->closed && i < GS_GPUS_PER_CLIENT; i++)
     if (client->attachments[i])
       return client;
@@ -161,10 +160,10 @@ static void set_terms(struct daemon *daemon, const struct peer *peer, struct pee
   note_terms(trusted, peer, client, msg);
   while ((same = daemon_next_of_process(daemon, client, same))) {
     terms_set(&same->terms, msg, !trusted);
-    daemon_apply_terms_soon(daemon, same);
+    clients_apply_terms_soon(daemon, same);
   }
   keep_term(daemon, client, (enum gs_term)msg->set_terms.term, now_ns);
-  daemon_apply_some_terms(daemon, now_ns);
+  clients_apply_some_terms(daemon, now_ns);
 }
 
 /* Those that hold together are paused together, and go on together: as far as that is permitted. */
@@ -206,7 +205,7 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
       log_for(peer->uid, LOG_LEVEL_WARN, "%s may not set the %s of %s to %s", label_peer(peer).text,
               words_term_title(msg->set_terms.term), label_job(client).text,
               words_term_value(msg->set_terms.term, msg->set_terms.value, value));
-    reply(peer, err, why);
+    peer_reply(peer, err, why);
     return;
   }
   set_terms(daemon, peer, client, msg, now_ns);
@@ -217,23 +216,23 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
     if (!list_empty(&client->returning_link))
       set_for_gang(daemon, peer, client->uid, client->kept_gang, msg, now_ns);
   }
-  reply(peer, 0, "");
+  reply_done(daemon, peer, now_ns);
 }
 
 /* Its owner may: the program goes on, and whoever may end it may do this. */
 static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   struct peer *client = find_client(daemon, msg->evict.job);
   if (!client) {
-    reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+    peer_reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
     return;
   }
   if (peer->uid != client->uid && !peer_may_change(peer)) {
-    reply(peer, -EACCES, NOT_PERMITTED);
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
     return;
   }
   AUDIT(peer_may_change(peer), peer, "%s evicted %s", label_peer(peer).text, label_job(client).text);
   evict_client(daemon, client, peer, now_ns);
-  reply(peer, 0, "");
+  peer_reply(peer, 0, "");
 }
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {

@@ -8,8 +8,7 @@
 #include "common/clock.h"
 #include "core/scheduler.h"
 #include "server/cards.h"
-#include "server/gang_table.h"
-#include "server/history.h"
+#include "server/clients.h"
 #include "server/kept.h"
 #include "server/mps.h"
 #include "server/overrides.h"
@@ -93,18 +92,20 @@ struct daemon {
   struct overrides configured_overrides;
   struct kept kept; /* decisions, and processes that may come back (keep.h) */
   struct state *state, *ending;
+  struct list held;   /* keep.c: answers that wait for the disk, the first one first */
+  bool disk_is_slow;  /* as the log says */
   struct cards cards; /* of this host */
   struct card_query card_query;
   struct history history;
   struct record events, runs;
-  const struct peer *acting;  /* whose message is being handled; NULL: nobody's */
-  struct sched_change orders; /* what clients are to be told */
-  unsigned orders_per_event;  /* how many jobs, beside its own, are told at once */
-  uid_t orders_uid; /* whose message has left some of these over the last time; LOG_NOBODY: nobody's */
+  const struct peer *acting;   /* whose message is being handled; NULL: nobody's */
+  struct sched_change actions; /* what clients are to be told */
+  unsigned actions_per_event;  /* how many jobs, beside its own, are told at once */
+  uid_t actions_uid; /* whose message has left some of these over the last time; LOG_NOBODY: nobody's */
   struct gang_table gangs;
   struct list clients[DAEMON_CLIENT_BUCKETS];   /* peers; */
   struct list processes[DAEMON_CLIENT_BUCKETS]; /* the same by pid */
-  struct list unapplied;                        /* peers: daemon_apply_terms_soon */
+  struct list unapplied;                        /* peers: clients_apply_terms_soon */
   struct list spoken;    /* peers that have said something since the last plan: they hear first of the next */
   struct list returning; /* peers: keep.c */
   struct status status;
@@ -188,31 +189,42 @@ struct attachment {
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
 
+static inline struct daemon *daemon_with(const struct attachment *attachment) {
+  return daemon_of(attachment->job.gpu->scheduler);
+}
+
+static inline struct rates *rates_of(const struct attachment *attachment) {
+  return &gpu_of(attachment->job.gpu)->rates;
+}
+
 /*
- * ---- orders.c: what the scheduler wants clients to be told ----
+ * ---- actions.c: what the scheduler wants clients to be told ----
  *
- * Events leave it in daemon->orders. A client hears of its own messages at once, and of all that came before
+ * Events leave it in daemon->actions. A client hears of its own messages at once, and of all that came before
  * them first; others in turn, so many at most per event: what concerns all jobs of a GPU is told in slices,
  * and each job is told what is true by then.
  */
 
 /* The client is told all that it has not been told yet. */
-void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns);
+void actions_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns);
 
 /* So many jobs are, those first that have not been told for longest. */
-#define ORDERS_PER_EVENT 16 /* daemon->orders_per_event */
-void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns);
+#define ACTIONS_PER_EVENT 16 /* daemon->actions_per_event */
+void actions_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns);
+
+/* What follows from what has happened so far is decided now: for an answer that has to come after it. */
+void actions_plan(struct daemon *daemon);
 
 /* All are. */
-static inline bool orders_are_told(const struct daemon *daemon) { return list_empty(&daemon->orders.jobs); }
+static inline bool actions_are_told(const struct daemon *daemon) { return list_empty(&daemon->actions.jobs); }
 
 /* ATTACHED or CAPACITY. */
-struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment);
+struct gs_msg actions_attached(enum gs_msg_type type, const struct attachment *attachment);
 
 /* SHARE, for rates.h. */
-rates_tell_f orders_tell_share;
+rates_tell_f actions_tell_share;
 
-/* ---- wiring.c: messages of clients ---- */
+/* ---- messages.c: messages of clients ---- */
 
 void daemon_init(struct daemon *daemon, uint64_t now_ns);
 
@@ -244,29 +256,8 @@ void daemon_on_bad_message(struct daemon *daemon, struct peer *peer, int error);
  * False: once more. */
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 
-/* What the end of a peer gives to others. */
-enum daemon_hold {
-  DAEMON_HOLDS_NOTHING,
-  DAEMON_HOLDS_PLACE, /* on a GPU: memory, or a place in the queue; or in MPS */
-  DAEMON_HOLDS_TURN,  /* on a GPU, and others wait until it stops */
-};
-enum daemon_hold daemon_hold_of(const struct peer *peer);
-
 uint64_t daemon_deadline_ns(const struct daemon *daemon);
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns);
-
-/* The client's terms have changed: its jobs are given them, after those of clients of which this was said
- * before; of many clients, some in each turn of the loop. */
-void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer);
-void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns);
-
-/* What users may and have: these count from now on, and for jobs that are there as soon as it is their turn.
- */
-void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
-                       const struct user_limits *users, uint64_t now_ns);
-
-/* The client with this job; NULL: there is none. */
-struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id);
 
 /* Clients by process. */
 static inline struct list *daemon_process_bucket(struct daemon *daemon, pid_t pid) {

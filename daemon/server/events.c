@@ -179,7 +179,7 @@ static bool differs(const struct rates_limit *limit, const struct told *told) {
 }
 
 void events_on_limit(struct attachment *attachment, uint64_t now_ns) {
-  struct rates_limit limit = rates_limit(&gpu_of(attachment->job.gpu)->rates, &attachment->rates);
+  struct rates_limit limit = rates_limit(rates_of(attachment), &attachment->rates);
   if (!differs(&limit, &attachment->told))
     return;
   attachment->told.limited = limit.why;
@@ -208,7 +208,7 @@ void events_on_expulsion(const struct attachment *attachment, const struct peer 
 }
 
 void events_on_terms(const struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
-  const struct daemon *daemon = daemon_of(attachment->job.gpu->scheduler);
+  const struct daemon *daemon = daemon_with(attachment);
   for (unsigned term = 0; term < GS_TERM_COUNT; term++) {
     uint64_t was = terms_value(before, term), is = terms_value(&attachment->job.terms, term);
     struct gs_msg msg = event_on(attachment, GS_EVENT_TERM, now_ns);

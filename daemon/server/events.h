@@ -2,7 +2,7 @@
  * events.h - what is written in the daemon's records: what happens to programs, to jobs on GPUs, and to
  * GPUs.
  *
- * Called where it happens: wiring.c for what clients do, orders.c for what they are told, control.c and
+ * Called where it happens: messages.c for what clients do, actions.c for what they are told, control.c and
  * daemon_main.c for what persons change. Nothing is decided by what is written here.
  */
 #ifndef GS_EVENTS_H

@@ -26,7 +26,7 @@ void evict_client(struct daemon *daemon, struct peer *client, const struct peer 
 
 /* However long they have, which may change: all have the same time. That keeps the list in order. */
 void evict_watch(struct attachment *attachment, uint64_t now_ns) {
-  struct daemon *daemon = daemon_of(attachment->job.gpu->scheduler);
+  struct daemon *daemon = daemon_with(attachment);
   list_remove(&attachment->silent_link);
   attachment->silent_epoch = attachment->job.epoch;
   attachment->silent_ns = now_ns;
@@ -72,7 +72,7 @@ static void settle(struct daemon *daemon, struct sched_gpu *gpu, uint64_t now_ns
     if (is_on(stayed_of(node), gpu->uuid))
       bytes += stayed_of(node)->bytes;
   }
-  scheduler_set_away(gpu, bytes, now_ns, &daemon->orders);
+  scheduler_set_away(gpu, bytes, now_ns, &daemon->actions);
 }
 
 static struct stayed *find(const struct daemon *daemon, const struct peer *peer, uint64_t start,
@@ -106,7 +106,7 @@ void evict_leave_bytes(struct daemon *daemon, struct sched_gpu *gpu, const struc
   bool has_room = count < STAYED_PER_USER && daemon->stayed_count < STAYED_MAX;
   stayed = start && has_room ? malloc(sizeof *stayed) : NULL;
   if (!stayed) {
-    scheduler_note_taken(gpu, bytes, now_ns, &daemon->orders);
+    scheduler_note_taken(gpu, bytes, now_ns, &daemon->actions);
     return;
   }
   *stayed = (struct stayed){.pid = peer->pid, .uid = peer->uid, .start = start, .bytes = bytes};

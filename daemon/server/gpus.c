@@ -13,9 +13,9 @@
 #include "common/clock.h"
 #include "common/gpu_number.h"
 #include "common/parse.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 #include "shared/printable.h"
 
 /* A GPU that is refused may be asked for again after so long if the host is being asked. */
@@ -56,7 +56,7 @@ static void settle_truth(struct daemon *daemon, struct gpu *gpu, uid_t by, uint6
   if (gpu->sched.job_count > 0)
     log_for(by, LOG_LEVEL_WARN, "%s (%s) has %lu bytes, not %lu", uuid, gpu->sched.name, bytes,
             gpu->sched.total_bytes);
-  scheduler_set_size(&gpu->sched, bytes, now_ns, &daemon->orders);
+  scheduler_set_size(&gpu->sched, bytes, now_ns, &daemon->actions);
 }
 
 void gpus_settle(struct daemon *daemon, uint64_t now_ns) {
@@ -96,9 +96,9 @@ static struct gpu *add(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
     return NULL;
   scheduler_add_gpu(&daemon->scheduler, &gpu->sched, uuid, "", 0);
   gpu->number = GS_GPU_ALL; /* until it is placed */
-  rates_init(&gpu->rates, orders_tell_share);
+  rates_init(&gpu->rates, actions_tell_share);
   daemon->gpu_count++;
-  overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &daemon->orders);
+  overrides_apply(&daemon->overrides, &gpu->sched, now_ns, &daemon->actions);
   settle_truth(daemon, gpu, LOG_NOBODY, now_ns);
   return gpu;
 }
@@ -171,7 +171,7 @@ void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t no
   status_on_order(daemon, now_ns);
   list_each(node, &daemon->scheduler.gpus) {
     if (numbered)
-      overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &daemon->orders);
+      overrides_apply(&daemon->overrides, &gpu_at(node)->sched, now_ns, &daemon->actions);
   }
   gpus_settle(daemon, now_ns);
 }

@@ -264,7 +264,75 @@ static void add_all(struct daemon *daemon, uint64_t now_ns) {
   }
 }
 
+/* ---- answers that wait for the disk ---- */
+
+struct held {
+  struct list link;
+  struct peer *peer;
+  uint64_t added; /* bytes, that are to be written before */
+  uint64_t until_ns;
+  struct gs_msg msg;
+};
+
+static struct held *first_held(const struct daemon *daemon) {
+  struct list *first = list_first(&daemon->held);
+  return first ? list_entry(first, struct held, link) : NULL;
+}
+
+void keep_answer(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  bool waits = state_waits(daemon->state) && !peer->held && !peer->closed;
+  struct held *held = waits ? malloc(sizeof *held) : NULL;
+  if (!held) {
+    peer_send(peer, msg);
+    return;
+  }
+  *held = (struct held){
+      .peer = peer, .added = state_added(daemon->state), .until_ns = now_ns + HELD_NS, .msg = *msg};
+  list_append(&daemon->held, &held->link);
+  peer->held = held;
+  state_write(daemon->state, false, now_ns);
+}
+
+void keep_drop_answer(struct peer *peer) {
+  if (!peer->held)
+    return;
+  list_remove(&peer->held->link);
+  free(peer->held);
+  peer->held = NULL;
+}
+
+/* What it has sent meanwhile is received now. */
+static void answer_first(struct daemon *daemon) {
+  struct held *held = first_held(daemon);
+  struct peer *peer = held->peer;
+  struct gs_msg msg = held->msg;
+  keep_drop_answer(peer);
+  peer_send(peer, &msg);
+  peer_set_ready(peer);
+}
+
+void keep_on_written(struct daemon *daemon) {
+  daemon->disk_is_slow = false;
+  uint64_t tried = state_hear(daemon->state);
+  const struct held *first;
+  while ((first = first_held(daemon)) && first->added <= tried)
+    answer_first(daemon);
+}
+
+uint64_t keep_deadline_ns(const struct daemon *daemon) {
+  const struct held *first = first_held(daemon);
+  uint64_t state_ns = state_deadline_ns(daemon->state);
+  return first && first->until_ns < state_ns ? first->until_ns : state_ns;
+}
+
 void keep_on_time(struct daemon *daemon, uint64_t now_ns) {
+  const struct held *first;
+  if (!daemon->disk_is_slow && (first = first_held(daemon)) && now_ns >= first->until_ns) {
+    daemon->disk_is_slow = true;
+    log_warn("the disk does not answer: what is set counts, and is kept once it does");
+  }
+  while ((first = first_held(daemon)) && now_ns >= first->until_ns)
+    answer_first(daemon);
   state_on_time(daemon->state, now_ns);
   if (state_take_loss(daemon->state))
     add_all(daemon, now_ns);
@@ -301,6 +369,9 @@ void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
 void keep_stop(struct daemon *daemon) {
   uint64_t now_ns = clock_now_ns();
   state_write(daemon->state, true, now_ns);
+  state_await(daemon->state, now_ns + HELD_NS);
+  while (first_held(daemon))
+    answer_first(daemon);
   if (state_take_loss(daemon->state))
     add_all(daemon, now_ns);
   daemon->ending = daemon->state;

@@ -2,8 +2,9 @@
  * keep.h - what the daemon is told that must outlive it is kept (state.h), and given back to the next one:
  * settings, what was set for jobs and which numbers they have, what runs have taken and been.
  *
- * A decision is in the kernel's hands before anybody is told that it counts; so is a job's number. The rest
- * follows within a tenth of a second.
+ * A decision is in the kernel's hands before whoever has made it is told that it counts; so is a job's number
+ * before its program knows it. Where the disk does not answer within a second, nobody waits any longer. The
+ * rest follows within a tenth of a second.
  */
 #ifndef GS_KEEP_H
 #define GS_KEEP_H
@@ -44,7 +45,17 @@ void keep_gang_term(struct daemon *daemon, uid_t uid, uint64_t gang, const struc
 void keep_end_of(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
 void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns);
 
-/* state_deadline_ns has come. */
+/* Answer the peer once what has been added by now is in the kernel's hands, or after HELD_NS. */
+#define HELD_NS NS_PER_S
+void keep_answer(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns);
+
+/* The peer is gone: it is answered no more. */
+void keep_drop_answer(struct peer *peer);
+
+/* Some has been written (state_fd). */
+void keep_on_written(struct daemon *daemon);
+
+uint64_t keep_deadline_ns(const struct daemon *daemon);
 void keep_on_time(struct daemon *daemon, uint64_t now_ns);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "common/parse.h"
 #include "common/wire.h"
 #include "shared/printable.h"
@@ -19,14 +20,6 @@
 
 /* ---- lines ---- */
 
-/* FNV-1a (Fowler, Noll, Vo), 64 bits: against accidents, not against who may write the file. */
-static uint64_t sum_of(const char *text, size_t length) {
-  uint64_t sum = UINT64_C(0xcbf29ce484222325);
-  for (size_t i = 0; i < length; i++)
-    sum = (sum ^ (uint8_t)text[i]) * UINT64_C(0x100000001b3);
-  return sum;
-}
-
 static size_t line_of(char line[KEPT_LINE_SIZE], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static size_t line_of(char line[KEPT_LINE_SIZE], const char *format, ...) {
@@ -36,7 +29,7 @@ static size_t line_of(char line[KEPT_LINE_SIZE], const char *format, ...) {
   va_start(list, format);
   size_t length = (size_t)vsnprintf(body, KEPT_LINE_SIZE - SUM_DIGITS - 2, format, list);
   va_end(list);
-  snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(body, length));
+  snprintf(sum, sizeof sum, "%016" PRIx64, fnv_add(FNV_BASIS, body, length));
   memcpy(line, sum, SUM_DIGITS);
   line[SUM_DIGITS] = '\t';
   body[length] = '\n';
@@ -462,7 +455,7 @@ static bool read_line(struct reader *reader, char *line, size_t length) {
   char *body = line + SUM_DIGITS + 1;
   if (length <= SUM_DIGITS || line[SUM_DIGITS] != '\t' || memchr(line, 0, length))
     return false;
-  snprintf(sum, sizeof sum, "%016" PRIx64, sum_of(body, length - SUM_DIGITS - 1));
+  snprintf(sum, sizeof sum, "%016" PRIx64, fnv_add(FNV_BASIS, body, length - SUM_DIGITS - 1));
   if (memcmp(line, sum, SUM_DIGITS) != 0)
     return false;
   struct fields fields = {.count = 0};

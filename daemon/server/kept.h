@@ -9,12 +9,12 @@
  *   boot     ID                            jobs that follow are of this boot of the machine
  *   last     JOB                           numbers up to this one have been given away
  *   job      PID START UID JOB STARTED     a process (START: field 22 of its stat) has this number
- *   gang     PID JOB KEY                   it is in this gang (gang_table.h); later ones count. 0: in none
+ *   gang     PID JOB KEY                   it is in this gang (clients.h); later ones count. 0: in none
  *   term     PID JOB TERM VALUE STANDING   somebody has set this for it, and for all jobs of its process
  *   gone     PID JOB
  *   set      UUID|all SETTING VALUE BASE   decisions. all: in place of what was set for single GPUs
  *   unset    UUID|all SETTING              likewise
- *   learnt   UID HASH NS                   history.h
+ *   learnt   UID HASH NS                   terms.h
  *   command  AT JOB PID UID TEXT           record.h, of runs that have ended; AT: by the clock on the wall
  *   ended    AT JOB PID UID HOW STATUS STARTED GPU WAITED TURNS NAME
  *
@@ -28,7 +28,6 @@
 #include <sys/types.h>
 
 #include "common/list.h"
-#include "server/history.h"
 #include "server/overrides.h"
 #include "server/record.h"
 #include "server/terms.h"

@@ -23,7 +23,6 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -39,10 +38,6 @@
 #define LOOK_NS (100 * NS_PER_MS)
 #define LOOKS_PER_CLOCK 256
 #define WORKER_PAUSE_NS (100 * NS_PER_MS)
-
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
 
 /* ---- a look ---- */
 
@@ -68,11 +63,7 @@ static bool is_open(int process, const char *descriptor, uint64_t inode) {
 }
 
 /* Of the processor: a busy machine is no reason to give up. */
-static uint64_t spent_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
+static uint64_t spent_ns(void) { return clock_read_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 static int find_device(int process, DIR *folder, const struct lookout_question *question,
                        uint32_t *looked_at) {
@@ -160,19 +151,13 @@ static void work(int fd) {
   } while (true);
 }
 
-/* It ends with the process that has made it. */
-static bool bind_to(pid_t parent) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  return getppid() == parent;
-}
-
 /* Until the daemon ends the connection. */
 static void supervise(int fd) {
   for (;;) {
     pid_t self = getpid(), worker = fork();
     int status = -1;
     if (worker == 0) {
-      if (bind_to(self))
+      if (process_bind_to(self))
         work(fd);
       _exit(0);
     }
@@ -186,15 +171,13 @@ static void supervise(int fd) {
 
 /* In the child. */
 static _Noreturn void become(int fd, pid_t daemon) {
-  if (!bind_to(daemon) || dup2(fd, 3) < 0)
+  if (!process_bind_to(daemon) || dup2(fd, 3) < 0)
     _exit(1);
-  if (syscall(SYS_close_range, 4u, ~0u, 0u) < 0) /* before Linux 5.9 */
-    for (int other = 4, end = (int)sysconf(_SC_OPEN_MAX); other < end; other++)
-      close(other);
+  process_close_from(4);
   prctl(PR_SET_NAME, "gpushare-look");
   prctl(PR_SET_DUMPABLE, 0);
   keep_capabilities(NEEDED);
-  if (!bind_to(daemon) || chdir("/") < 0) /* what one may do has an effect on that */
+  if (!process_bind_to(daemon) || chdir("/") < 0) /* what one may do has an effect on that */
     _exit(1);
   supervise(3);
   _exit(0);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -17,6 +16,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "gpushare/protocol.h"
+#include "server/process.h"
 #include "shared/printable.h"
 
 /* ---- which GPUs ---- */
@@ -227,8 +227,7 @@ static _Noreturn void become(const struct mps *mps, char *const arguments[], int
                              pid_t daemon) {
   sigset_t none;
   sigemptyset(&none);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != daemon)
+  if (!process_bind_to(daemon))
     _exit(EXIT_NOT_RUN);
   int nothing = open("/dev/null", O_RDWR);
   dup2(input < 0 ? nothing : input, 0);
@@ -407,17 +406,9 @@ static bool has_ended(pid_t pid) { return pid <= 0 || waitpid(pid, NULL, WNOHANG
 
 static bool await_end(pid_t pid, uint64_t patience_ns) {
   uint64_t end_ns = clock_now_ns() + patience_ns;
-  sigset_t child;
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
-  while (!has_ended(pid)) {
-    uint64_t now_ns = clock_now_ns();
-    if (now_ns >= end_ns)
+  while (!has_ended(pid))
+    if (!process_await_child(end_ns))
       return false;
-    struct timespec left = {.tv_sec = (time_t)((end_ns - now_ns) / NS_PER_S),
-                            .tv_nsec = (long)((end_ns - now_ns) % NS_PER_S)};
-    sigtimedwait(&child, NULL, &left);
-  }
   return true;
 }
 

@@ -1,6 +1,6 @@
 /*
- * peer.h - one connection: what the socket side (server.c) and the meaning side (wiring.c, control.c) know of
- * it.
+ * peer.h - one connection: what the socket side (server.c) and the meaning side (messages.c, control.c) know
+ * of it.
  *
  * A peer that is closed stays valid, and silent, until it is served: nobody needs to look out for a peer that
  * vanishes under its hands.
@@ -11,11 +11,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #include "common/list.h"
+#include "common/wire.h"
 #include "gpushare/protocol.h"
-#include "server/origin.h"
+#include "server/process.h"
 #include "server/terms.h"
 #include "server/users.h"
 
@@ -27,6 +29,7 @@ enum peer_role {
 };
 
 struct attachment;
+struct held;
 struct picture;
 struct server;
 struct record;
@@ -37,12 +40,13 @@ enum presence_verdict { PRESENCE_ADMITTED, PRESENCE_REFUSED, PRESENCE_ASKED };
 /* An ATTACH that waits for that. */
 struct look {
   struct gs_msg *attach; /* NULL: there is none */
-  struct list link;      /* those of its user that wait, or all that are asked */
+  struct list link;      /* those of its user that wait, or all that are asked, or settled */
   struct list due_link;  /* all, by until_ns */
   uint64_t id;           /* of the question; 0: not asked yet */
   uint64_t until_ns;
   uint64_t start_ticks;
   uint32_t minor;
+  enum presence_verdict verdict; /* of one that is settled */
 };
 
 /* What a peer reads of a record. */
@@ -77,7 +81,7 @@ struct peer {
   uint32_t received;      /* messages, since others of its user had their turn */
   bool admitted;
   bool leaves;             /* it ends, and others may wait for what it has: served beside its user's turns */
-  struct list asking_link; /* pictures.c: it waits for a picture of the daemon's state, */
+  struct list asking_link; /* readers.c: it waits for a picture of the daemon's state, */
   bool asks;
   struct picture *out; /* or has one that it has not read yet; NULL: none */
   size_t out_sent;
@@ -87,8 +91,9 @@ struct peer {
   bool narrow;            /* its socket holds few */
   struct reading reading; /* readers.c */
   bool expelled;          /* closed, and not by the other end */
-  struct look look;       /* presence.c: until it is settled, nothing is received */
-  /* wiring.c */
+  struct held *held; /* keep.c: an answer to it that waits for the disk; until then nothing is received */
+  struct look look;  /* presence.c: until it is settled, nothing is received */
+  /* messages.c */
   enum peer_role role;
   uint32_t job_id;
   struct list client_link;    /* of a client: of the daemon's clients */
@@ -125,6 +130,14 @@ struct peer {
 /* Send. A peer that does not read is closed. */
 void peer_send(struct peer *peer, const struct gs_msg *msg);
 
+/* Likewise a REPLY. */
+static inline void peer_reply(struct peer *peer, int status, const char *text) {
+  struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
+  msg.status = status;
+  strncpy(msg.reply.text, text, sizeof msg.reply.text - 1);
+  peer_send(peer, &msg);
+}
+
 /* It has left much unread: what can wait had better. */
 bool peer_is_behind(const struct peer *peer);
 
@@ -159,5 +172,35 @@ enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg
 
 /* It has said what it is. */
 void peer_settle(struct peer *peer, enum peer_role role);
+
+/* ---- for the server ---- */
+
+/* What it may leave unread without more being charged. In the kernel a message of ours takes 768 bytes. */
+#define PEER_UNREAD_BYTES (8 * 768u)
+
+/* There is something to do for it; before what else its user has to do. */
+void peer_set_ready(struct peer *peer);
+void peer_set_ready_first(struct peer *peer);
+
+/* It ends. What others may wait for does not wait for its user's turn: that may owe much. Of the user's,
+ * those come first that keep others from running. False: it has nothing of the kind. */
+bool peer_set_leaving(struct peer *peer);
+
+/* It is closed, without a word: served once more, which takes away what it has. */
+void peer_end(struct peer *peer);
+
+/* Likewise. The other end has hung up: what every program does in the end. */
+void peer_hang_up(struct peer *peer);
+
+/* It is sent many messages from now on: its socket holds few, and its user is charged for these. 0, or
+ * -EDQUOT. */
+int peer_narrow(struct peer *peer);
+
+/* What it is sent it must take within a bound; or not any more. */
+void peer_set_due(struct peer *peer, uint64_t now_ns);
+void peer_set_patient(struct peer *peer);
+
+/* Hear of these from epoll. */
+void peer_set_events(struct peer *peer, uint32_t events);
 
 #endif

@@ -1,89 +1,34 @@
-/* peers.c - connections: receive fairly, send without blocking, close who breaks a limit. */
+/* peers.c - all connections: they come, are served fairly, and go. */
 #include "server/server.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 #include "server/process.h"
 #include "shared/printable.h"
 
 #define READS_PER_VISIT 64          /* of one peer, then others of its user have their turn */
-#define PATIENCE_NS (10 * NS_PER_S) /* to register, or to read what was asked for */
 #define FLOOD_RATE UINT64_C(20000)  /* messages per second, sustained */
 #define FLOOD_BURST UINT64_C(50000) /* messages at once */
 #define BEHIND_NS (10 * NS_PER_MS)
 #define CLOSES_PER_TURN 32 /* of those who have run out of time */
 
-/* In the kernel a message of ours takes 768 bytes, until it is read. Each peer is charged for a few in
- * advance; it is looked from time to time how many there are. Peers that ask for many messages have small
- * buffers instead. */
-#define UNREAD_BYTES (8 * 768u)
-#define SENT_BETWEEN_LOOKS 8
-#define BEHIND_BYTES (32 * 768) /* of what may be told later as well */
-#define NARROW_BUFFER 8192      /* which the kernel doubles */
-#define NARROW_BYTES (2 * NARROW_BUFFER)
-
 /* With what the kernel has: the socket, its file and its place in epoll. */
 static const struct user_cost connection_cost = {
     .of = {[USER_CONNECTIONS] = 1,
            [USER_DESCRIPTORS] = 2, /* with that of the process */
-           [USER_BYTES] = sizeof(struct peer) + UNREAD_BYTES + 3072}};
+           [USER_BYTES] = sizeof(struct peer) + PEER_UNREAD_BYTES + 3072}};
 
 static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, link); }
 
-/* ---- who has something to do ---- */
-
-static struct rota *rota_of(const struct peer *peer) {
-  return peer->leaves ? &peer->server->leaving : &peer->server->rota;
-}
-
-static struct rota_user *rota_user_of(const struct peer *peer) {
-  return peer->leaves ? &peer->user->leaving : &peer->user->rota;
-}
-
-void peers_set_ready(struct peer *peer) {
-  if (list_empty(&peer->ready_link))
-    peer->ready_ns = peer->server->turn_ns;
-  rota_add(rota_of(peer), rota_user_of(peer), &peer->ready_link);
-}
-
-static void set_ready_first(struct peer *peer) {
-  rota_add_first(rota_of(peer), rota_user_of(peer), &peer->ready_link);
-}
-
-/* It ends. What others may wait for does not wait for its user's turn: that may owe much. Of the user's,
- * those come first that keep others from running. False: it has nothing of the kind. */
-static bool set_leaving(struct peer *peer) {
-  enum daemon_hold hold = daemon_hold_of(peer);
-  if (!peer->leaves && hold == DAEMON_HOLDS_NOTHING)
-    return false;
-  if (!peer->leaves)
-    list_remove(&peer->ready_link);
-  peer->leaves = true;
-  if (hold == DAEMON_HOLDS_TURN)
-    set_ready_first(peer);
-  else
-    peers_set_ready(peer);
-  return true;
-}
-
 /* ---- coming ---- */
-
-void peers_set_due(struct peer *peer, uint64_t now_ns) {
-  peer->due_ns = now_ns + PATIENCE_NS;
-  list_remove(&peer->due_link);
-  list_append(&peer->server->due, &peer->due_link); /* the same patience for all keeps the list in order */
-}
 
 /* Of a peer, epoll tells about its socket, and, as told by the lowest bit, about its process. */
 static bool is_process(const void *watched) { return (uintptr_t)watched & 1; }
@@ -93,7 +38,7 @@ static void forget_look(struct peer *peer) {
   if (!peer->look.attach)
     return;
   presence_forget(peer);
-  peers_set_events(peer, EPOLLIN);
+  peer_set_events(peer, EPOLLIN);
 }
 
 /* Whoever else has the socket can't send any more. What has been sent is still read: its end is found behind
@@ -103,9 +48,9 @@ static void end_with_process(struct peer *peer) {
     epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_DEL, peer->pidfd, NULL);
   shutdown(peer->fd, SHUT_RD);
   if (peer->asks || peer->out || peer->reading.record)
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   forget_look(peer);
-  set_leaving(peer);
+  peer_set_leaving(peer);
 }
 
 /* Where there is no descriptor of the process, only the socket's end tells. */
@@ -177,8 +122,8 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
   list_init(&peer->ready_link);
   list_init(&peer->asking_link);
   list_init(&peer->reading.link);
-  peers_set_due(peer, now_ns);
-  peers_set_ready(peer);
+  peer_set_due(peer, now_ns);
+  peer_set_ready(peer);
   rota_spend(&user->rota, clock_now_ns() - now_ns);
 }
 
@@ -196,55 +141,7 @@ static const char *admit(struct peer *peer) {
   return NULL;
 }
 
-void peers_set_patient(struct peer *peer) { list_remove(&peer->due_link); }
-
-void peer_settle(struct peer *peer, enum peer_role role) {
-  peer->role = role;
-  peers_set_patient(peer);
-}
-
-/* Nobody says how long it is. What is beyond this is not looked at. */
-struct origin peer_find_origin(const struct peer *peer) {
-  char text[8192];
-  process_read(peer->pid, "cgroup", text, sizeof text);
-  return origin_parse(text);
-}
-
-bool peer_is_stopped(const struct peer *peer) { return process_is_stopped(peer->pid); }
-
-void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
-  char text[GS_NAME_SIZE];
-  process_read(pid, "comm", text, sizeof text);
-  text[strcspn(text, "\n")] = '\0';
-  printable_copy(name, text, GS_NAME_SIZE);
-}
-
 /* ---- going ---- */
-
-static void set_closed(struct peer *peer) {
-  peer->closed = true;
-  presence_forget(peer);
-  readers_leave(peer);
-  pictures_leave(peer);
-  list_remove(&peer->due_link);
-  list_remove(&peer->link);
-  list_append(&peer->server->closed, &peer->link);
-  if (!set_leaving(peer))
-    set_ready_first(peer);
-}
-
-void peer_close(struct peer *peer, const char *why) {
-  if (peer->closed)
-    return;
-  log_for(peer->uid, LOG_LEVEL_INFO, "closing the connection of %s: %s", label_peer(peer).text, why);
-  peer->expelled = true;
-  set_closed(peer);
-}
-
-void peers_hang_up(struct peer *peer) {
-  log_for(peer->uid, LOG_LEVEL_DEBUG, "pid %d is gone (job %u)", peer->pid, peer->job_id);
-  set_closed(peer);
-}
 
 /* A child that has just been forked may still have it: closing alone would leave it in the epoll set. */
 static void close_watched(const struct server *server, int fd) {
@@ -255,8 +152,11 @@ static void close_watched(const struct server *server, int fd) {
 static void bury(struct peer *peer, uint64_t now_ns) {
   struct server *server = peer->server;
   list_remove(&peer->ready_link);
+  presence_forget(peer);
+  readers_leave(peer);
+  pictures_leave(peer);
   if (!daemon_on_gone(server->daemon, peer, now_ns)) { /* may close others */
-    set_ready_first(peer);
+    peer_set_ready_first(peer);
     return;
   }
   list_remove(&peer->link);
@@ -278,71 +178,9 @@ static void bury(struct peer *peer, uint64_t now_ns) {
 
 void peers_close_all(struct server *server) {
   while (!list_empty(&server->open))
-    set_closed(peer_of(list_first(&server->open)));
+    peer_end(peer_of(list_first(&server->open)));
   while (!list_empty(&server->closed))
     bury(peer_of(list_first(&server->closed)), clock_now_ns());
-}
-
-/* ---- sending ---- */
-
-bool peer_is_behind(const struct peer *peer) {
-  int queued = 0;
-  return ioctl(peer->fd, SIOCOUTQ, &queued) == 0 && queued > BEHIND_BYTES;
-}
-
-/* What a peer leaves unread is the daemon's memory, so its user is charged for it. */
-static void note_unread(struct peer *peer) {
-  int queued = 0;
-  if (++peer->sent_count < SENT_BETWEEN_LOOKS || peer->narrow)
-    return;
-  peer->sent_count = 0;
-  ioctl(peer->fd, SIOCOUTQ, &queued);
-  uint64_t bytes = queued > (int)UNREAD_BYTES ? (uint64_t)queued - UNREAD_BYTES : 0;
-  if (bytes > peer->unread_bytes && user_charge(peer->user, USER_BYTES, bytes - peer->unread_bytes) < 0) {
-    peer_close(peer, "it does not read its messages, and its user has left too many unread");
-    return;
-  }
-  if (bytes < peer->unread_bytes)
-    user_release(peer->user, USER_BYTES, peer->unread_bytes - bytes);
-  peer->unread_bytes = bytes;
-}
-
-int peer_narrow(struct peer *peer) {
-  int size = NARROW_BUFFER;
-  if (peer->narrow)
-    return 0;
-  if (user_charge(peer->user, USER_BYTES, NARROW_BYTES) < 0)
-    return -EDQUOT;
-  setsockopt(peer->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-  peer->narrow = true;
-  peer->unread_bytes += NARROW_BYTES;
-  return 0;
-}
-
-/* What one that is gone has sent before is still to be read: its end is found behind that. Or it has closed
- * with messages of ours unread, which is told only once. */
-static bool has_said_more(const struct peer *peer) {
-  char byte;
-  ssize_t n = recv(peer->fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
-  return n > 0 || (n < 0 && errno == ECONNRESET);
-}
-
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
-  if (peer->closed)
-    return;
-  int err = wire_send(peer->fd, msg);
-  if (err == -EAGAIN)
-    peer_close(peer, "it does not read its messages");
-  else if (err < 0 && !((err == -EPIPE || err == -ECONNRESET) && has_said_more(peer)))
-    peers_hang_up(peer);
-  if (!peer->closed)
-    note_unread(peer);
-}
-
-void peers_set_events(struct peer *peer, uint32_t events) {
-  struct epoll_event event = {.events = events | EPOLLET, .data.ptr = peer};
-  if (epoll_ctl(peer->server->epoll_fd, EPOLL_CTL_MOD, peer->fd, &event) < 0)
-    peer_close(peer, "epoll does not watch it as it should"); /* else it would wait for ever */
 }
 
 /* ---- receiving ---- */
@@ -361,7 +199,7 @@ static bool within_rate(struct peer *peer, uint64_t now_ns) {
 
 /* It is sent many messages, or waits for them: nothing is received. */
 static bool is_busy(const struct peer *peer) {
-  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach;
+  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach || peer->held;
 }
 
 /* One message. False: no more for now. */
@@ -372,7 +210,7 @@ static bool receive(struct peer *peer) {
   if (err == -EAGAIN)
     return false;
   if (err == -ECONNRESET)
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   else if (!within_rate(peer, now_ns))
     peer_close(peer, "it floods the daemon with messages");
   else if (err < 0)
@@ -392,7 +230,7 @@ void peers_on_event(void *watched, uint32_t events) {
   }
   peer->ready_events |= events;
   bool ends = events & (EPOLLHUP | EPOLLERR);
-  if (ends && set_leaving(peer))
+  if (ends && peer_set_leaving(peer))
     return;
   struct list *first = list_first(&peer->user->rota.ready);
   bool behind =
@@ -400,9 +238,9 @@ void peers_on_event(void *watched, uint32_t events) {
   /* The user has more to do than its share of the time allows: its connections are no more served as they
    * come. What this one has had is free once it is served. */
   if (ends && behind)
-    set_ready_first(peer);
+    peer_set_ready_first(peer);
   else
-    peers_set_ready(peer);
+    peer_set_ready(peer);
 }
 
 /* It is asked again only once there is no more: epoll tells of what has come, not of what is there. */
@@ -410,11 +248,11 @@ static void receive_many(struct peer *peer, uint64_t until_ns) {
   while (receive(peer)) {
     if (++peer->received >= READS_PER_VISIT) {
       peer->received = 0;
-      peers_set_ready(peer);
+      peer_set_ready(peer);
       return;
     }
     if (clock_now_ns() >= until_ns) {
-      set_ready_first(peer);
+      peer_set_ready_first(peer);
       return;
     }
   }
@@ -423,7 +261,7 @@ static void receive_many(struct peer *peer, uint64_t until_ns) {
 
 static void serve(struct peer *peer, uint64_t until_ns) {
   if (!peer->admitted && !peer->closed && is_gone(peer->fd))
-    set_closed(peer);
+    peer_end(peer);
   const char *wrong = peer->admitted || peer->closed ? NULL : admit(peer);
   uint32_t events = peer->ready_events;
   list_remove(&peer->ready_link);
@@ -434,10 +272,12 @@ static void serve(struct peer *peer, uint64_t until_ns) {
     bury(peer, clock_now_ns());
   else if (wrong)
     peer_close(peer, wrong);
+  else if (peer->held) /* it is served again once it has its answer */
+    return;
   else if (!is_busy(peer))
     receive_many(peer, until_ns);
   else if (events & (EPOLLHUP | EPOLLERR)) /* it is sent many messages */
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   else if (peer->out)
     pictures_send(peer);
   else if (peer->reading.record && events & EPOLLIN)
@@ -490,6 +330,18 @@ void peers_serve(struct server *server, uint64_t until_ns) {
   }
 }
 
+/* Not in their users' turns, which owe it. */
+void peers_admit_settled(struct server *server) {
+  struct gs_msg attach;
+  enum presence_verdict verdict;
+  for (struct peer *peer; (peer = presence_next_settled(server, &attach, &verdict));) {
+    uint64_t begin_ns = clock_now_ns();
+    if (!peer->closed)
+      daemon_on_presence(server->daemon, peer, &attach, verdict, begin_ns);
+    rota_spend(&peer->user->rota, clock_now_ns() - begin_ns);
+  }
+}
+
 /* ---- time ---- */
 
 uint64_t peers_deadline_ns(const struct server *server) {
@@ -502,8 +354,4 @@ void peers_on_time(struct server *server, uint64_t now_ns) {
     struct peer *peer = list_entry(list_first(&server->due), struct peer, due_link);
     peer_close(peer, peer->role == PEER_FRESH ? "it has not said what it is" : "it does not read its answer");
   }
-}
-
-bool peer_may_change(const struct peer *peer) {
-  return peer->near && permission_granted(peer->fd, peer->server->group);
 }

@@ -68,6 +68,7 @@ void presence_open(struct server *server) {
   list_init(&presence->users);
   list_init(&presence->asked);
   list_init(&presence->due);
+  list_init(&presence->settled);
   presence->able = lookout_is_able();
   if (geteuid() != 0 && presence->able)
     start(server, clock_now_ns());
@@ -189,14 +190,26 @@ static void complain(struct server *server, const struct peer *peer, bool *said,
            server->presence.require == GS_REQUIRE_YES ? "refused" : "let in (require_device = auto)");
 }
 
-static void settle(struct peer *peer, enum presence_verdict verdict, uint64_t now_ns) {
-  struct gs_msg attach = *peer->look.attach;
-  uint64_t begin_ns = clock_now_ns();
+/* It is told to whoever asks for what is settled. */
+static void settle(struct peer *peer, enum presence_verdict verdict) {
+  struct look *look = &peer->look;
+  list_remove(&look->link);
+  list_remove(&look->due_link);
+  look->verdict = verdict;
+  list_append(&peer->server->presence.settled, &look->link);
+}
+
+struct peer *presence_next_settled(struct server *server, struct gs_msg *attach,
+                                   enum presence_verdict *verdict) {
+  struct list *first = list_first(&server->presence.settled);
+  if (!first)
+    return NULL;
+  struct peer *peer = peer_of(look_of(first));
+  *attach = *peer->look.attach;
+  *verdict = peer->look.verdict;
   presence_forget(peer);
-  peers_set_events(peer, EPOLLIN);
-  if (!peer->closed)
-    daemon_on_presence(peer->server->daemon, peer, &attach, verdict, now_ns);
-  rota_spend(&peer->user->rota, clock_now_ns() - begin_ns); /* not in its user's turn */
+  peer_set_events(peer, EPOLLIN);
+  return peer;
 }
 
 static enum presence_verdict without_knowing(const struct presence *presence) {
@@ -255,7 +268,7 @@ void presence_on_event(struct server *server) {
     }
     if (answer.found == 1 && process_has_ended(peer->pidfd)) /* its number may have been another's */
       verdict = PRESENCE_REFUSED;
-    settle(peer, verdict, now_ns);
+    settle(peer, verdict);
   }
   if (err == -EAGAIN)
     ask_more(server, now_ns);
@@ -282,9 +295,9 @@ uint64_t presence_deadline_ns(const struct server *server) {
   return starts && presence->start_ns < next_ns ? presence->start_ns : next_ns;
 }
 
-static void give_up(struct server *server, struct look *look, uint64_t now_ns) {
+static void give_up(struct server *server, struct look *look) {
   complain(server, peer_of(look), &server->presence.slow, "the look takes too long");
-  settle(peer_of(look), without_knowing(&server->presence), now_ns);
+  settle(peer_of(look), without_knowing(&server->presence));
 }
 
 void presence_on_time(struct server *server, uint64_t now_ns) {
@@ -292,17 +305,17 @@ void presence_on_time(struct server *server, uint64_t now_ns) {
   if (now_ns >= stuck_ns(presence)) {
     struct look *look = find_asked(presence, presence->answered + 1);
     if (look) /* else it was forgotten, or has waited too long before */
-      give_up(server, look, now_ns);
+      give_up(server, look);
     lookout_replace(&presence->lookout);
   }
   struct list *first =
       list_first(&presence->due); /* one at a time: its job may be let in, which concerns others */
   if (first && now_ns >= due_look_of(first)->until_ns)
-    give_up(server, due_look_of(first), now_ns);
+    give_up(server, due_look_of(first));
   ask_more(server, now_ns);
 }
 
-/* ---- what wiring.c asks for ---- */
+/* ---- what messages.c asks for ---- */
 
 enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach) {
   struct server *server = peer->server;
@@ -332,7 +345,7 @@ enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg
       .attach = kept, .until_ns = now_ns + PATIENCE_NS, .start_ticks = start_ticks, .minor = card->minor};
   list_append(&presence->due, &peer->look.due_link);
   wait_for_turn(presence, &peer->look);
-  peers_set_events(peer, 0);
+  peer_set_events(peer, 0);
   ask_more(server, now_ns);
   return PRESENCE_ASKED;
 }

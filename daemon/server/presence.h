@@ -25,7 +25,8 @@ struct presence {
   uint64_t busy_ns;   /* since when the first of the others is looked at */
   struct lookout lookout;
   struct list users;      /* with looks that wait, the next first */
-  struct list asked, due; /* looks: asked ones, and all by until_ns */
+  struct list asked, due; /* looks: asked ones, and all that are not settled by until_ns */
+  struct list settled;    /* and those */
   /* Whose processes the questions that are not answered are about: by id % LOOKS_ASKED. */
   uid_t asked_uids[LOOKS_ASKED];
 };
@@ -45,6 +46,11 @@ void presence_on_child(struct server *server);
 
 uint64_t presence_deadline_ns(const struct server *server);
 void presence_on_time(struct server *server, uint64_t now_ns);
+
+/* A peer whose look is settled: from now on it is received from again. Its ATTACH, and what has come of it.
+ * NULL: there is none. */
+struct peer *presence_next_settled(struct server *server, struct gs_msg *attach,
+                                   enum presence_verdict *verdict);
 
 /* The peer waits for a look no more. */
 void presence_forget(struct peer *peer);

@@ -3,6 +3,7 @@
 #ifndef GS_PROCESS_H
 #define GS_PROCESS_H
 
+#include "gpushare/protocol.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -26,6 +27,17 @@ void process_read(pid_t pid, const char *name, char *text, size_t size);
 /* It has ended. Of no descriptor (-1): it has not. */
 bool process_has_ended(int pidfd);
 
+/* ---- children of the daemon ---- */
+
+/* In a child: it is killed when its parent dies. False: that has died. */
+bool process_bind_to(pid_t parent);
+
+/* Closes all descriptors from this one on. */
+void process_close_from(int first);
+
+/* Waits until a child may have ended, but not beyond that time: false. Caller must: block SIGCHLD. */
+bool process_await_child(uint64_t end_ns);
+
 /*
  * ---- who may change settings ----
  *
@@ -44,5 +56,20 @@ bool permission_is_near(pid_t pid);
 
 /* The process at the other end of the socket, which is near: root, of our own user, or in the group. */
 bool permission_granted(int fd, gid_t group);
+
+/*
+ * ---- where a process comes from ----
+ *
+ * Container, pod, unit or batch job, by its control groups. Pure.
+ */
+
+struct origin {
+  enum gs_origin kind;
+  char name[GS_ORIGIN_SIZE];
+  char container[GS_CONTAINER_SIZE]; /* the id's beginning; empty: in none, or nobody knows */
+};
+
+/* `text` is that of /proc/PID/cgroup, versions 1 and 2; it is written to. */
+struct origin origin_parse(char *text);
 
 #endif

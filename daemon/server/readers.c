@@ -1,7 +1,8 @@
-/* readers.c - peers that read a record. */
+/* readers.c - peers that are sent much, as fast as they read: of a record, or the daemon's state. */
 #include "server/server.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 
@@ -10,11 +11,20 @@
 #include "server/record.h"
 
 #define SENDS_PER_TURN 64 /* to one reader, then others have their turn */
+#define COST_DIVISOR 5    /* of the loop's time, pictures may take one part of so many */
 
-static struct peer *peer_of(struct list *node) { return list_entry(node, struct peer, reading.link); }
+/* All has been sent, or the peer does not hear. What it has sent meanwhile is told again. */
+static void end(struct peer *peer, int err) {
+  peer_set_patient(peer);
+  if (err < 0)
+    peer_hang_up(peer);
+  else
+    peer_set_events(peer, EPOLLIN);
+}
 
-/* ---- sending: 0, or -errno: -ENODATA, it has had all; -EAGAIN, its socket is full ---- */
+/* ---- records ---- */
 
+/* 0, or -errno: -ENODATA, it has had all; -EAGAIN, its socket is full. */
 static int send_next(struct peer *peer) {
   struct reading *reading = &peer->reading;
   const struct record_entry *entry = record_next(reading->record, reading->next_seq);
@@ -39,22 +49,18 @@ static int send_next(struct peer *peer) {
   return err;
 }
 
-static void end(struct peer *peer) {
+static void end_reading(struct peer *peer) {
   struct gs_msg msg = wire_msg(GS_EVENTS_END, GS_GPU_ALL);
   int err = wire_send(peer->fd, &msg);
   if (err == -EAGAIN)
     return;
   readers_leave(peer);
-  peers_set_patient(peer);
-  if (err < 0)
-    peers_hang_up(peer);
-  else
-    peers_set_events(peer, EPOLLIN);
+  end(peer, err);
 }
 
 static void set_waiting(struct peer *peer, bool waiting) {
   if (peer->reading.waits != waiting)
-    peers_set_events(peer, waiting ? EPOLLOUT : EPOLLIN);
+    peer_set_events(peer, waiting ? EPOLLOUT : EPOLLIN);
   peer->reading.waits = waiting;
 }
 
@@ -63,16 +69,14 @@ void readers_on_writable(struct peer *peer) {
   for (int i = 0; i < SENDS_PER_TURN && err == 0; i++)
     err = send_next(peer);
   if (err < 0 && err != -ENODATA && err != -EAGAIN)
-    peers_hang_up(peer);
+    peer_hang_up(peer);
   else if (err == -ENODATA && !peer->reading.follows)
-    end(peer);
+    end_reading(peer);
   else if (err == 0)
-    peers_set_ready(peer); /* no edge may come: perhaps nothing was sent, as it may see none of these */
+    peer_set_ready(peer); /* no edge may come: perhaps nothing was sent, as it may see none of these */
   else
     set_waiting(peer, err == -EAGAIN);
 }
-
-/* ---- who reads ---- */
 
 int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
               bool follow) {
@@ -86,7 +90,7 @@ int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq,
                                    .sees_all = peer_may_change(peer)};
   list_append(&peer->server->readers, &peer->reading.link);
   if (!follow)
-    peers_set_due(peer, clock_now_ns());
+    peer_set_due(peer, clock_now_ns());
   set_waiting(peer, true);
   return 0;
 }
@@ -101,14 +105,161 @@ void readers_leave(struct peer *peer) {
 
 void readers_on_news(struct server *server) {
   const struct daemon *daemon = server->daemon;
-  struct list *readers = &server->readers;
   uint64_t news_seq = daemon->events.next_seq + daemon->runs.next_seq;
   if (server->news_seq == news_seq)
     return;
   server->news_seq = news_seq;
-  list_each(node, readers) {
-    const struct reading *reading = &peer_of(node)->reading;
-    if (!reading->waits && reading->next_seq < reading->record->next_seq)
-      peers_set_ready(peer_of(node));
+  list_each(node, &server->readers) {
+    struct peer *peer = list_entry(node, struct peer, reading.link);
+    if (!peer->reading.waits && peer->reading.next_seq < peer->reading.record->next_seq)
+      peer_set_ready(peer);
   }
+}
+
+/* ---- pictures of the daemon's state ---- */
+
+/* Shared by those that read it, who count. */
+struct picture {
+  struct gs_msg *msgs;
+  size_t count;
+  uint32_t readers; /* or who will: each gives it back */
+};
+
+static struct peer *asking_peer(struct list *node) { return list_entry(node, struct peer, asking_link); }
+
+static uint64_t bytes_of(const struct picture *picture) { return picture->count * sizeof *picture->msgs; }
+
+/* ---- asking ---- */
+
+/* Nothing else is received until it has had its answer. */
+void peer_send_status(struct peer *peer) {
+  if (peer->closed)
+    return;
+  peer_set_due(peer, clock_now_ns());
+  list_append(&peer->server->asking, &peer->asking_link);
+  peer->asks = true;
+}
+
+static void refuse(struct peer *peer, int status, const char *text) {
+  peer_set_patient(peer);
+  peer_reply(peer, status, text);
+}
+
+/* ---- making ---- */
+
+uint64_t pictures_deadline_ns(const struct server *server) {
+  if (!list_empty(&server->answering))
+    return 0;
+  return list_empty(&server->asking) ? UINT64_MAX : server->picture_next_ns;
+}
+
+/* Each begins to read in its user's turn. */
+static void hand_out(struct server *server, struct picture *picture) {
+  while (!list_empty(&server->answering)) {
+    struct peer *peer = asking_peer(list_first(&server->answering));
+    list_remove(&peer->asking_link);
+    peer->asks = false;
+    if (picture) {
+      peer->out = picture;
+      picture->readers++;
+    } else {
+      refuse(peer, -ENOMEM, "the daemon is out of memory");
+    }
+    peer_set_ready(peer);
+  }
+}
+
+void pictures_run(struct server *server, uint64_t until_ns) {
+  uint64_t begin_ns = clock_now_ns();
+  if (list_empty(&server->answering)) { /* or those who have asked for it are gone */
+    if (list_empty(&server->asking) || begin_ns < server->picture_next_ns)
+      return;
+    for (struct list *node; (node = list_first(&server->asking));) {
+      list_remove(node);
+      list_append(&server->answering, node);
+    }
+    status_begin(server->daemon, begin_ns);
+    server->picture_cost_ns = 0;
+  }
+  struct list *first = list_first(&server->answering);
+  struct user *user = first ? asking_peer(first)->user : NULL; /* who has asked first pays */
+  bool done = status_go_on(server->daemon, begin_ns, until_ns);
+  uint64_t now_ns = clock_now_ns();
+  server->picture_cost_ns += now_ns - begin_ns;
+  if (user)
+    rota_spend(&user->rota, now_ns - begin_ns);
+  if (!done)
+    return;
+  size_t count;
+  struct gs_msg *msgs = status_take(server->daemon, &count);
+  struct picture *picture = list_empty(&server->answering) ? NULL : malloc(sizeof *picture);
+  if (picture && msgs) {
+    *picture = (struct picture){.msgs = msgs, .count = count};
+    hand_out(server, picture);
+  } else {
+    free(picture);
+    free(msgs);
+    hand_out(server, NULL);
+  }
+  server->picture_next_ns = now_ns + (COST_DIVISOR - 1) * server->picture_cost_ns;
+}
+
+/* ---- reading ---- */
+
+static void drop_picture(struct picture *picture) {
+  if (--picture->readers > 0)
+    return;
+  free(picture->msgs);
+  free(picture);
+}
+
+static bool begin_picture(struct peer *peer) {
+  struct picture *picture = peer->out;
+  if (peer_narrow(peer) == 0 && user_hold_picture(peer->user, picture, bytes_of(picture)) == 0) {
+    peer->out_begun = true;
+    peer_set_due(peer, clock_now_ns());
+    peer_set_events(peer, EPOLLOUT);
+    return !peer->closed;
+  }
+  peer->out = NULL;
+  drop_picture(picture);
+  refuse(peer, -EBUSY, "this user does not read what it has asked for: end some of those who ask");
+  peer_set_ready(peer);
+  return false;
+}
+
+static void end_picture(struct peer *peer) {
+  struct picture *picture = peer->out;
+  if (peer->out_begun)
+    user_drop_picture(peer->user, picture, bytes_of(picture));
+  peer->out = NULL;
+  peer->out_sent = 0;
+  peer->out_begun = false;
+  drop_picture(picture);
+}
+
+void pictures_send(struct peer *peer) {
+  const struct picture *picture = peer->out;
+  int err = 0;
+  if (!peer->out_begun && !begin_picture(peer))
+    return;
+  for (int i = 0; i < SENDS_PER_TURN && err == 0 && peer->out_sent < picture->count; i++)
+    if ((err = wire_send(peer->fd, &picture->msgs[peer->out_sent])) == 0)
+      peer->out_sent++;
+  bool complete = peer->out_sent == picture->count;
+  if (err == -EAGAIN)
+    return;
+  if (err == 0 && !complete) {
+    peer_set_ready(peer);
+    return;
+  }
+  end_picture(peer);
+  end(peer, err);
+}
+
+void pictures_leave(struct peer *peer) {
+  list_remove(&peer->asking_link);
+  peer->asks = false;
+  if (peer->out)
+    end_picture(peer);
 }

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "server/daemon_log.h"
+#include "server/keep.h"
 #include "server/listen.h"
-#include "server/log_for.h"
 
 #define EVENTS_PER_TURN 512
 /* In one turn of the loop, between two looks at timers. */
@@ -150,10 +151,7 @@ static void set_timer(struct server *server) {
   uint64_t next_ns = next_deadline_ns(server);
   if (next_ns >= server->timer_ns)
     return;
-  struct itimerspec when = {
-      .it_value = {.tv_sec = (time_t)(next_ns / NS_PER_S), .tv_nsec = (long)(next_ns % NS_PER_S)}};
-  if (next_ns == 0)
-    when.it_value.tv_nsec = 1; /* zero would switch it off */
+  struct itimerspec when = {.it_value = clock_timespec(next_ns ? next_ns : 1)}; /* 0 would switch it off */
   if (timerfd_settime(server->timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0)
     server->timer_ns = next_ns;
 }
@@ -173,17 +171,17 @@ static void do_what_is_due(struct server *server, uint64_t now_ns) {
 /* What events have left over, whose users pay for it. */
 static void tell_orders(struct server *server) {
   struct daemon *daemon = server->daemon;
-  if (orders_are_told(daemon))
+  if (actions_are_told(daemon))
     return;
   uint64_t begin_ns = clock_now_ns(), now_ns = begin_ns;
   struct user *user =
-      daemon->orders_uid == LOG_NOBODY ? NULL : users_find(&server->users, daemon->orders_uid);
-  for (; !orders_are_told(daemon) && now_ns < begin_ns + ORDERS_NS; now_ns = clock_now_ns())
-    orders_tell_some(daemon, ORDERS_BETWEEN_LOOKS, now_ns);
+      daemon->actions_uid == LOG_NOBODY ? NULL : users_find(&server->users, daemon->actions_uid);
+  for (; !actions_are_told(daemon) && now_ns < begin_ns + ORDERS_NS; now_ns = clock_now_ns())
+    actions_tell_some(daemon, ORDERS_BETWEEN_LOOKS, now_ns);
   if (user)
     rota_spend(&user->rota, now_ns - begin_ns);
-  if (orders_are_told(daemon))
-    daemon->orders_uid = LOG_NOBODY;
+  if (actions_are_told(daemon))
+    daemon->actions_uid = LOG_NOBODY;
 }
 
 /* ---- the loop ---- */
@@ -205,6 +203,8 @@ static void handle(struct server *server, const struct epoll_event *event) {
       server->guest.run(server->guest.of, clock_now_ns());
   } else if (what == &server->presence) {
     presence_on_event(server);
+  } else if (what == &server->daemon->state) {
+    keep_on_written(server->daemon);
   } else {
     peers_on_event(event->data.ptr, event->events);
   }
@@ -215,12 +215,16 @@ static void handle(struct server *server, const struct epoll_event *event) {
 int server_run(struct server *server) {
   struct epoll_event events[EVENTS_PER_TURN];
   bool more = false;
+  int err =
+      server->daemon->state ? watch(server, state_fd(server->daemon->state), &server->daemon->state) : 0;
+  if (err < 0)
+    log_warn("it can't be heard of what is kept: %s: answers come late", strerror(-err));
   while (!server->stop) {
     if (!more)
       set_timer(server);
     int count = epoll_wait(server->epoll_fd, events, EVENTS_PER_TURN, more ? 0 : -1);
     if (count < 0 && errno != EINTR) {
-      int err = -errno;
+      err = -errno;
       log_error("epoll_wait: %s", strerror(errno));
       return err;
     }
@@ -229,6 +233,7 @@ int server_run(struct server *server) {
       handle(server, &events[i]);
     uint64_t now_ns = clock_now_ns();
     do_what_is_due(server, now_ns);
+    peers_admit_settled(server);
     peers_serve_leaving(server, now_ns + LEAVE_NS);
     peers_serve(server, clock_now_ns() + SERVE_NS);
     tell_orders(server);
@@ -236,7 +241,7 @@ int server_run(struct server *server) {
       pictures_run(server, now_ns + PICTURE_NS);
     readers_on_news(server);
     more = rota_next(&server->leaving) || rota_next(&server->rota) || !list_empty(&server->answering) ||
-           !orders_are_told(server->daemon);
+           !actions_are_told(server->daemon);
   }
   return 0;
 }

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "server/daemon.h"
-#include "server/notify.h"
+#include "server/listen.h"
 #include "server/presence.h"
 
 /* Something else that the loop serves: a descriptor that becomes readable when there is something to do, and
@@ -89,30 +89,14 @@ void peers_serve_leaving(struct server *server, uint64_t until_ns);
  * before, as those are taken apart here, and in peers_serve_leaving. */
 void peers_serve(struct server *server, uint64_t until_ns);
 
+/* Those of which it is known now whether they may attach do, or are refused. */
+void peers_admit_settled(struct server *server);
+
 /* When the first of those that must do something has run out of time; UINT64_MAX. */
 uint64_t peers_deadline_ns(const struct server *server);
 void peers_on_time(struct server *server, uint64_t now_ns);
 
 void peers_close_all(struct server *server);
-
-/* ---- for readers.c and pictures.c ---- */
-
-/* There is something to do for it. */
-void peers_set_ready(struct peer *peer);
-
-/* It is sent many messages from now on: its socket holds few, and its user is charged for these. 0, or
- * -EDQUOT. */
-int peer_narrow(struct peer *peer);
-
-/* The other end has hung up: what every program does in the end. */
-void peers_hang_up(struct peer *peer);
-
-/* What it is sent it must take within a bound; or not any more. */
-void peers_set_due(struct peer *peer, uint64_t now_ns);
-void peers_set_patient(struct peer *peer);
-
-/* Hear of these from epoll. */
-void peers_set_events(struct peer *peer, uint32_t events);
 
 /*
  * ---- readers ----

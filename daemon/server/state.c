@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,26 +29,40 @@
 #define LOCK_NS (2 * NS_PER_S)
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
+/* Lines, one after the other. */
+struct lines {
+  char *text;
+  size_t bytes, room;
+};
+
 struct state {
   char *folder;
   int folder_fd, lock_fd;
   char boot[64];
   /* the loop's */
-  char *pending;
-  size_t pending_bytes, pending_room;
-  uint64_t due_ns; /* when they are to be written, or it is to be looked what the thread has done */
+  uint64_t due_ns; /* when lines are to be written, or it is to be looked what the threads have done */
   bool failing, lost;
-  bool unsettled;         /* the thread has been asked for something, and it is not known what came of it */
+  uint64_t heard;         /* of `tried` */
+  bool unsettled;         /* the threads have been asked for something, and it is not known what came of it */
   uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
-  /* under the mutex */
+  /* under the mutex, which nobody holds while the disk is waited for */
   pthread_mutex_t mutex;
-  pthread_cond_t wanted;
+  pthread_cond_t wanted; /* something, of one of the threads */
+  struct lines pending;  /* the writer is yet to take these; */
+  size_t left_bytes;     /* and these it could not write */
+  uint64_t added, tried; /* bytes of lines so far; of these, that have been written, or could not be */
+  int write_err;         /* of the last that it has tried */
+  bool wants_write, writes;
+  bool lasting; /* what is to be written next gets to the disk */
   bool wants_sync, wants_anew, works, ends;
-  int fd;                     /* of the file. The thread alone changes it */
+  int keep_err; /* of what the keeper has tried last */
+  pthread_t writer, keeper;
+  bool has_writer, has_keeper;
+  int event_fd; /* the writer has tried some */
+  /* under the mutex of the file, which both threads hold while the disk is waited for */
+  pthread_mutex_t file_mutex;
+  int fd;                     /* of the file. The keeper alone changes it */
   uint64_t bytes, anew_bytes; /* of the file: now, and when it was written anew */
-  int thread_err;             /* of what the thread has tried last */
-  pthread_t thread;
-  bool has_thread;
 };
 
 /* ---- files ---- */
@@ -79,7 +95,7 @@ static char *read_bytes(int fd, uint64_t from, size_t bytes, size_t *got) {
   return NULL;
 }
 
-/* ---- written anew, by the thread ---- */
+/* ---- written anew, by the keeper ---- */
 
 struct anew {
   struct kept_output output; /* first: kept_write's */
@@ -156,7 +172,7 @@ static int catch_up(const struct state *state, int fd, uint64_t until, uint64_t 
   return err;
 }
 
-/* And it takes the file's place. With the mutex held. */
+/* And it takes the file's place. With the mutex of the file held. */
 static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t written) {
   uint64_t anew_bytes = written;
   int err = catch_up(state, fd, state->bytes, &covered, &written);
@@ -168,25 +184,25 @@ static int put_in_place(struct state *state, int fd, uint64_t covered, uint64_t 
   state->fd = fd;
   state->bytes = written;
   state->anew_bytes = anew_bytes;
-  state->wants_sync = true;
   return 0;
 }
 
 #define CATCH_UPS 3 /* the last one is short: what has come during the one before */
 
-/* With the mutex held, but for the long part: the loop may wait for it. */
+/* With the mutex of the file held, but for the long part: lines are written meanwhile. */
 static int make_anew(struct state *state) {
+  pthread_mutex_lock(&state->file_mutex);
   uint64_t size = state->bytes, covered = 0, written = 0;
-  pthread_mutex_unlock(&state->mutex);
+  pthread_mutex_unlock(&state->file_mutex);
   int fd = write_anew(state, size, &covered, &written), err = fd < 0 ? fd : 0;
-  pthread_mutex_lock(&state->mutex);
+  pthread_mutex_lock(&state->file_mutex);
   for (int i = 0; err == 0 && i < CATCH_UPS; i++) {
     uint64_t until = state->bytes;
-    pthread_mutex_unlock(&state->mutex);
+    pthread_mutex_unlock(&state->file_mutex);
     err = catch_up(state, fd, until, &covered, &written);
     if (err == 0 && fdatasync(fd) < 0)
       err = -errno;
-    pthread_mutex_lock(&state->mutex);
+    pthread_mutex_lock(&state->file_mutex);
   }
   if (err == 0)
     err = put_in_place(state, fd, covered, written);
@@ -196,41 +212,99 @@ static int make_anew(struct state *state) {
       close(fd);
     state->anew_bytes = size; /* not before it has grown as much again */
   }
+  pthread_mutex_unlock(&state->file_mutex);
   return err;
 }
 
-static void *work(void *argument) {
+static void *keep(void *argument) {
   struct state *state = argument;
   thread_begin("state");
   pthread_mutex_lock(&state->mutex);
-  while (!state->ends || state->wants_anew || state->wants_sync) {
-    state->works = state->wants_anew || state->wants_sync;
-    if (state->wants_anew) {
-      state->wants_anew = false;
-      state->thread_err = make_anew(state);
-    } else if (state->wants_sync) {
-      state->wants_sync = false;
-      pthread_mutex_unlock(&state->mutex);
-      int err = fdatasync(state->fd) < 0 || fsync(state->folder_fd) < 0 ? -errno : 0;
-      pthread_mutex_lock(&state->mutex);
-      state->thread_err = err;
-    } else {
+  while (!state->ends || state->wants_anew || state->wants_sync || state->wants_write || state->writes) {
+    bool anew = state->wants_anew, sync = state->wants_sync;
+    if (!anew && !sync) {
       pthread_cond_wait(&state->wanted, &state->mutex);
+      continue;
     }
+    state->works = true;
+    state->wants_anew = anew ? false : state->wants_anew;
+    state->wants_sync = anew ? state->wants_sync : false;
+    pthread_mutex_unlock(&state->mutex);
+    int err = anew ? make_anew(state) : fdatasync(state->fd) < 0 || fsync(state->folder_fd) < 0 ? -errno : 0;
+    pthread_mutex_lock(&state->mutex);
+    state->wants_sync |= anew && err == 0;
+    state->keep_err = err;
     state->works = false;
   }
   pthread_mutex_unlock(&state->mutex);
   return NULL;
 }
 
-/* With the mutex held. Without a thread it is tried again the next time. */
-static void want(struct state *state) {
-  if (!state->has_thread)
-    state->has_thread = thread_start(&state->thread, work, state) == 0;
-  pthread_cond_signal(&state->wanted);
+/* ---- written, by the writer ---- */
+
+/* Those that are left stay. True: much of the file is out of date. */
+static bool write_lines(struct state *state, struct lines *lines, int *err) {
+  size_t written = 0;
+  pthread_mutex_lock(&state->file_mutex);
+  *err = state->bytes + lines->bytes <= FILE_MOST ? write_all(state->fd, lines->text, lines->bytes, &written)
+                                                  : -EFBIG;
+  state->bytes += written;
+  bool long_enough = state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
+  pthread_mutex_unlock(&state->file_mutex);
+  lines->bytes -= written;
+  memmove(lines->text, lines->text + written, lines->bytes);
+  return long_enough;
 }
 
-/* ---- writing, by the loop ---- */
+static void *write_pending(void *argument) {
+  struct state *state = argument;
+  struct lines lines = {0};
+  thread_begin("write");
+  pthread_mutex_lock(&state->mutex);
+  while (!state->ends || state->wants_write) {
+    if (!state->wants_write) {
+      pthread_cond_wait(&state->wanted, &state->mutex);
+      continue;
+    }
+    uint64_t tried = state->added;
+    int err = 0;
+    bool anew = false, sync = state->lasting;
+    state->wants_write = state->lasting = false;
+    state->writes = true;
+    for (int i = 0; i < 2 && err == 0; i++) { /* what was left before, and what has come since */
+      if (lines.bytes == 0) {
+        struct lines taken = state->pending;
+        state->pending = lines;
+        lines = taken;
+      }
+      pthread_mutex_unlock(&state->mutex);
+      anew |= write_lines(state, &lines, &err);
+      pthread_mutex_lock(&state->mutex);
+    }
+    state->left_bytes = lines.bytes;
+    state->tried = tried;
+    state->write_err = err;
+    state->wants_anew |= anew;
+    state->wants_sync |= sync;
+    state->writes = false;
+    pthread_cond_broadcast(&state->wanted);
+    eventfd_write(state->event_fd, 1);
+  }
+  pthread_mutex_unlock(&state->mutex);
+  free(lines.text);
+  return NULL;
+}
+
+/* With the mutex held. Without a thread it is tried again the next time. */
+static void want(struct state *state) {
+  if (!state->has_writer)
+    state->has_writer = thread_start(&state->writer, write_pending, state) == 0;
+  if (!state->has_keeper)
+    state->has_keeper = thread_start(&state->keeper, keep, state) == 0;
+  pthread_cond_broadcast(&state->wanted);
+}
+
+/* ---- what the loop asks for ---- */
 
 /* Once, until it is otherwise. */
 static void tell(struct state *state, int err) {
@@ -242,67 +316,107 @@ static void tell(struct state *state, int err) {
   state->failing = err < 0;
 }
 
+/* With the mutex held. */
+static bool provide_room(struct lines *lines, size_t bytes) {
+  if (lines->bytes + bytes <= lines->room)
+    return true;
+  size_t room = lines->room ? 2 * lines->room : 4096;
+  char *more = room <= PENDING_MOST ? realloc(lines->text, room) : NULL;
+  if (!more)
+    return false;
+  lines->text = more;
+  lines->room = room;
+  return true;
+}
+
 void state_add(struct state *state, const char *line, size_t length, uint64_t now_ns) {
   if (!state)
     return;
-  if (state->pending_bytes + length > state->pending_room) {
-    size_t room = state->pending_room ? 2 * state->pending_room : 4096;
-    char *more = room <= PENDING_MOST ? realloc(state->pending, room) : NULL;
-    if (!more) {
-      if (!state->lost)
-        log_warn("%s: too much waits to be kept: runs that end now are lost, and if the daemon ends so are "
-                 "settings",
-                 state->folder);
-      state->lost = true;
-      return;
-    }
-    state->pending = more;
-    state->pending_room = room;
+  pthread_mutex_lock(&state->mutex);
+  bool fits = provide_room(&state->pending, length), first = state->pending.bytes == 0;
+  if (fits) {
+    memcpy(state->pending.text + state->pending.bytes, line, length);
+    state->pending.bytes += length;
+    state->added += length;
   }
-  if (state->pending_bytes == 0)
+  pthread_mutex_unlock(&state->mutex);
+  if (fits && first && !state->failing)
     state->due_ns = now_ns + STATE_SOON_NS;
-  memcpy(state->pending + state->pending_bytes, line, length);
-  state->pending_bytes += length;
+  state->unsettled |= fits;
+  if (!fits && !state->lost)
+    log_warn(
+        "%s: too much waits to be kept: runs that end now are lost, and if the daemon ends so are settings",
+        state->folder);
+  state->lost |= !fits;
 }
 
-/* What the thread could not do, it is asked for again: a sync does for a file that could not be written anew,
- * as the old one has all that the new one would have. */
+/* What the threads could not do, they are asked for again: a sync does for a file that could not be written
+ * anew, as the old one has all that the new one would have. */
 void state_write(struct state *state, bool lasting, uint64_t now_ns) {
-  if (!state || (state->pending_bytes == 0 && !state->unsettled))
+  if (!state || !state->unsettled)
     return;
-  size_t written;
   pthread_mutex_lock(&state->mutex);
-  int err = -EFBIG;
-  written = 0;
-  if (state->bytes + state->pending_bytes <= FILE_MOST)
-    err = write_all(state->fd, state->pending, state->pending_bytes, &written);
-  state->bytes += written;
-  state->wants_sync |= state->failing || state->thread_err < 0 || (lasting && state->pending_bytes > 0);
-  state->wants_anew |= state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
-  if (err == -EFBIG && now_ns >= state->retry_anew_ns) {
+  bool some = state->pending.bytes > 0 || state->left_bytes > 0;
+  int err = state->write_err < 0 ? state->write_err : state->keep_err;
+  state->wants_write |= some;
+  state->lasting |= some && (lasting || state->failing);
+  state->wants_sync |= !some && (state->failing || state->keep_err < 0);
+  if (state->write_err == -EFBIG && now_ns >= state->retry_anew_ns) {
     state->wants_anew = true;
     state->retry_anew_ns = now_ns + RETRY_ANEW_NS;
   }
-  if (state->wants_sync || state->wants_anew)
+  state->unsettled =
+      state->wants_write || state->writes || state->wants_sync || state->wants_anew || state->works;
+  if (state->unsettled)
     want(state);
-  int thread_err = state->thread_err;
-  state->unsettled = state->wants_sync || state->wants_anew || state->works;
   pthread_mutex_unlock(&state->mutex);
-  memmove(state->pending, state->pending + written, state->pending_bytes - written);
-  state->pending_bytes -= written;
   state->due_ns = now_ns + RETRY_NS;
-  tell(state, err < 0 ? err : thread_err);
+  tell(state, err);
 }
 
 bool state_take_loss(struct state *state) {
-  bool lost = state && state->lost && state->pending_bytes == 0;
-  if (lost)
-    state->lost = false;
-  return lost;
+  if (!state || !state->lost)
+    return false;
+  pthread_mutex_lock(&state->mutex);
+  state->lost = state->pending.bytes > 0 || state->left_bytes > 0 || state->writes;
+  pthread_mutex_unlock(&state->mutex);
+  return !state->lost;
+}
+
+/* Without an event it would never be heard. */
+bool state_waits(const struct state *state) {
+  return state && state->event_fd >= 0 && state->heard != state->added;
+}
+
+uint64_t state_added(const struct state *state) { return state->added; }
+
+int state_fd(const struct state *state) { return state ? state->event_fd : -1; }
+
+uint64_t state_hear(struct state *state) {
+  eventfd_t times;
+  eventfd_read(state->event_fd, &times);
+  pthread_mutex_lock(&state->mutex);
+  state->heard = state->tried;
+  int err = state->write_err < 0 ? state->write_err : state->keep_err;
+  pthread_mutex_unlock(&state->mutex);
+  tell(state, err);
+  return state->heard;
+}
+
+bool state_await(struct state *state, uint64_t until_ns) {
+  struct timespec until = clock_timespec(until_ns);
+  int err = 0;
+  if (!state)
+    return true;
+  pthread_mutex_lock(&state->mutex);
+  while (err == 0 && (state->wants_write || state->writes))
+    err = pthread_cond_clockwait(&state->wanted, &state->mutex, CLOCK_MONOTONIC, &until);
+  pthread_mutex_unlock(&state->mutex);
+  return err == 0;
 }
 
 uint64_t state_deadline_ns(const struct state *state) {
-  return state && (state->pending_bytes || state->lost || state->unsettled) ? state->due_ns : UINT64_MAX;
+  return state && (state->lost || state->unsettled) ? state->due_ns : UINT64_MAX;
 }
 
 void state_on_time(struct state *state, uint64_t now_ns) {
@@ -313,13 +427,14 @@ void state_on_time(struct state *state, uint64_t now_ns) {
 /* ---- it begins, and ends ---- */
 
 static void release(struct state *state) {
-  int fds[] = {state->fd, state->lock_fd, state->folder_fd};
+  int fds[] = {state->fd, state->lock_fd, state->folder_fd, state->event_fd};
   for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
     if (fds[i] >= 0)
       close(fds[i]);
   pthread_mutex_destroy(&state->mutex);
+  pthread_mutex_destroy(&state->file_mutex);
   pthread_cond_destroy(&state->wanted);
-  free(state->pending);
+  free(state->pending.text);
   free(state->folder);
   free(state);
 }
@@ -330,10 +445,13 @@ void state_close(struct state *state) {
   state_write(state, true, clock_now_ns());
   pthread_mutex_lock(&state->mutex);
   state->ends = true;
-  pthread_cond_signal(&state->wanted);
+  state->wants_write &= state->has_writer;
+  pthread_cond_broadcast(&state->wanted);
   pthread_mutex_unlock(&state->mutex);
-  if (state->has_thread)
-    pthread_join(state->thread, NULL);
+  if (state->has_writer)
+    pthread_join(state->writer, NULL);
+  if (state->has_keeper)
+    pthread_join(state->keeper, NULL);
   release(state);
 }
 
@@ -350,21 +468,33 @@ static const char *enter_folder(struct state *state) {
   return status.st_mode & 022 ? "others may write there" : NULL;
 }
 
+/* Waits for the end of this process, but not beyond that time. False: it is there still, or can't be seen. */
+static bool await_end(pid_t pid, uint64_t end_ns) {
+  uint64_t now_ns = clock_now_ns();
+  int pidfd = process_open_since(pid, process_start_ticks(pid));
+  struct pollfd ended = {.fd = pidfd, .events = POLLIN};
+  if (pidfd < 0)
+    return pidfd == -ESRCH && pid > 0 && now_ns < end_ns;
+  bool seen = now_ns < end_ns && poll(&ended, 1, (int)((end_ns - now_ns) / NS_PER_MS) + 1) > 0;
+  close(pidfd);
+  return seen;
+}
+
 /* The lock is the process's: children don't have it, and it ends with the daemon. One that is about to end is
  * waited for. -EBUSY: another daemon stays there. */
 static int lock_folder(struct state *state) {
-  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  const struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   uint64_t end_ns = clock_now_ns() + LOCK_NS;
   state->lock_fd =
       openat(state->folder_fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
   if (state->lock_fd < 0)
     return -errno;
   while (fcntl(state->lock_fd, F_SETLK, &lock) < 0) {
-    if (errno != EACCES && errno != EAGAIN)
+    struct flock other = lock;
+    if ((errno != EACCES && errno != EAGAIN) || fcntl(state->lock_fd, F_GETLK, &other) < 0)
       return -errno;
-    if (clock_now_ns() >= end_ns)
+    if (other.l_type != F_UNLCK && !await_end(other.l_pid, end_ns))
       return -EBUSY;
-    clock_sleep(LOCK_NS / 100);
   }
   return 0;
 }
@@ -493,7 +623,9 @@ struct state *state_open(const char *folder, struct kept *kept) {
     return NULL;
   }
   state->folder_fd = state->lock_fd = state->fd = -1;
+  state->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_mutex_init(&state->mutex, NULL);
+  pthread_mutex_init(&state->file_mutex, NULL);
   pthread_cond_init(&state->wanted, NULL);
   text_file_read(AT_FDCWD, BOOT_ID, state->boot, sizeof state->boot);
   state->boot[strcspn(state->boot, "\n\t")] = '\0'; /* empty: as which no boot is known again */

@@ -1,10 +1,10 @@
 /*
  * state.h - the folder in which a daemon keeps what outlives it (kept.h): its file, written behind its end.
  *
- * A line is in the kernel's hands once state_write returns: so it outlives the daemon, however that ends. To
- * outlive the machine as well it must get to the disk, which may take seconds: a thread sees to that, and
- * writes the file anew when much of it is out of date. The thread has a file descriptor to itself meanwhile,
- * and the mutex only to put the new file in place.
+ * A line is in the kernel's hands once it has been tried: so it outlives the daemon, however that ends. To
+ * outlive the machine as well it must get to the disk, which may take seconds. Any call of a file may wait
+ * for the disk, or for a network. So one thread writes, and another one sees to the disk, and writes the file
+ * anew when much of it is out of date. The caller never waits for a file once the folder is open.
  *
  * Doubt: the folder must be the daemon's own (or root's), and nobody else's to write to; another daemon that
  * lives there keeps it. What can't be used is put aside, and what is right of it is used. When the disk is
@@ -31,8 +31,22 @@ struct state *state_open(const char *folder, struct kept *kept);
 #define STATE_SOON_NS UINT64_C(100000000)
 void state_add(struct state *state, const char *line, size_t length, uint64_t now_ns);
 
-/* What has been added is given to the kernel. lasting: and gets to the disk before long. */
+/* What has been added is given to the kernel by the writer, from now on. lasting: and gets to the disk before
+ * long. */
 void state_write(struct state *state, bool lasting, uint64_t now_ns);
+
+/* Bytes of all lines that have been added so far; it has not been heard yet that all have been tried. */
+uint64_t state_added(const struct state *state);
+bool state_waits(const struct state *state);
+
+/* Readable once the writer has tried some: state_hear tells how many of these bytes have been written by now,
+ * or could not be, which is in the log. -1: there is none. */
+int state_fd(const struct state *state);
+uint64_t state_hear(struct state *state);
+
+/* Waits until the writer has tried all that was to be written, but not beyond that time. False: it has not.
+ */
+bool state_await(struct state *state, uint64_t until_ns);
 
 /* Lines have been lost since this was asked last, as too many waited, and there is room for more now. */
 bool state_take_loss(struct state *state);

@@ -202,8 +202,8 @@ struct user_item *user_shares_surplus(const struct user_shares *shares) {
 /* Each attachment is a mapping. A process may have 65530 (vm.max_map_count), and malloc needs some. */
 #define ATTACHMENTS_OF_ALL 49152
 
-/* What programs and gpusharectl cost is told by the costs in peers.c and wiring.c: 64 MiB are 2,048 programs
- * on two GPUs each. */
+/* What programs and gpusharectl cost is told by the costs in peers.c and messages.c: 64 MiB are 2,048
+ * programs on two GPUs each. */
 #define BYTES_OF_ONE (UINT64_C(64) << 20)
 #define BYTES_OF_ALL (UINT64_C(1) << 30)
 

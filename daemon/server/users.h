@@ -106,7 +106,7 @@ enum user_resource {
 
 #define USERS_UNBOUNDED (UINT64_MAX / 4)
 #define USERS_BUCKETS 256
-/* Pictures of the daemon's state that a user may be reading at the same time (pictures.c). */
+/* Pictures of the daemon's state that a user may be reading at the same time (readers.c). */
 #define USER_PICTURES 8
 
 /* Amounts of several resources, charged together or not at all. */

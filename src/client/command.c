@@ -6,11 +6,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "common/fnv.h"
 #include "gpushare/protocol.h"
-
-/* FNV-1a (Fowler, Noll, Vo), 64 bits. */
-#define FNV_BASIS UINT64_C(0xcbf29ce484222325)
-#define FNV_PRIME UINT64_C(0x100000001b3)
 
 static uint64_t hash;
 static char text[GS_COMMAND_SIZE];
@@ -19,12 +16,6 @@ static size_t text_size;
 uint64_t command_hash(void) { return hash; }
 
 const char *command_text(void) { return text; }
-
-static uint64_t add_bytes(uint64_t sum, const unsigned char *bytes, ssize_t count) {
-  for (ssize_t i = 0; i < count; i++)
-    sum = (sum ^ bytes[i]) * FNV_PRIME;
-  return sum;
-}
 
 static void add_text(const unsigned char *bytes, ssize_t count) {
   for (ssize_t i = 0; i < count && text_size < sizeof text - 1; i++)
@@ -38,7 +29,7 @@ static uint64_t hash_file(int fd) {
   ssize_t count;
   while ((count = read(fd, bytes, sizeof bytes)) != 0)
     if (count > 0) {
-      sum = add_bytes(sum, bytes, count);
+      sum = fnv_add(sum, bytes, (size_t)count);
       add_text(bytes, count);
     } else if (errno != EINTR) {
       return 0;

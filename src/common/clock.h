@@ -18,9 +18,13 @@ static inline uint64_t clock_read_ns(clockid_t clock) {
 
 static inline uint64_t clock_now_ns(void) { return clock_read_ns(CLOCK_MONOTONIC); }
 
+static inline struct timespec clock_timespec(uint64_t ns) {
+  return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+}
+
 /* In a thread of the program: no cancellation point, and shorter where a signal comes. Changes errno. */
 static inline void clock_sleep(uint64_t ns) {
-  struct timespec time = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+  struct timespec time = clock_timespec(ns);
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
 }
 

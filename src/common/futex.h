@@ -12,8 +12,7 @@
 #include "common/clock.h"
 
 static inline void futex_wait_by(int operation, _Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns) {
-  struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
-                             .tv_nsec = (long)(timeout_ns % NS_PER_S)};
+  struct timespec timeout = clock_timespec(timeout_ns);
   syscall(SYS_futex, word, operation, seen, timeout_ns == UINT64_MAX ? NULL : &timeout, NULL, 0);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/fnv.h"
 #include "common/parse.h"
 
 /* What identifies a job: all of `parts` must be there, and, in the first of `sizes` that is, a number of
@@ -23,7 +24,7 @@ static const struct launcher {
     {"pmi", {"PMI_SIZE"}, {"I_MPI_HYDRA_UUID"}},
 };
 
-/* A text under way: what fits of it, and a number made of all of it (FNV-1a, 64 bits). */
+/* A text under way: what fits of it, and a number made of all of it (fnv.h). */
 struct text {
   char start[GS_GANG_SIZE];
   size_t length;
@@ -35,7 +36,7 @@ static void add(struct text *text, const char *more) {
     if (text->length < sizeof text->start - 1)
       text->start[text->length] = *more;
     text->length++;
-    text->hash = (text->hash ^ (unsigned char)*more) * UINT64_C(0x100000001b3);
+    text->hash = fnv_add(text->hash, more, 1);
   }
 }
 
@@ -85,7 +86,7 @@ static bool add_job(struct text *text, const struct launcher *launcher, char *(*
 }
 
 void gang_name_find(char *(*environment)(const char *), char name[GS_GANG_SIZE]) {
-  static const struct text empty = {.hash = UINT64_C(0xcbf29ce484222325)};
+  static const struct text empty = {.hash = FNV_BASIS};
   const char *given = environment("GPUSHARE_GANG");
   struct text text = empty;
   memset(name, 0, GS_GANG_SIZE);

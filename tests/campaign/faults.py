@@ -502,21 +502,20 @@ EXCUSED = {
     "socket in wire_socket_as_guest": "the library's way to the daemon",
     "socket in wire_connect_as (": "a daemon that finds another one's socket file: tests/system/test_daemon.c",
     "pthread_create in create (thread.c": "the library's threads",
-    "malloc in begin < learn (history.c": "runs of a second and more: tests/unit/test_history.c",
-    "malloc in learn (history.c": "likewise, where begin is inlined",
+    "malloc in begin < learn (terms.c": "runs of a second and more: tests/unit/test_history.c",
+    "malloc in learn (terms.c": "likewise, where begin is inlined",
     "write in lock_complain": "a lock that is taken out of its rank",
     "realloc in provide_room": "jobs that come while a status is being made",
-    **{f"{name} in close_all": "kernels without close_range" for name in ("opendir", "readdir", "getrlimit")},
-    "sysconf in become": "kernels without close_range",
+    **{f"{name} in process_close_from": "kernels without close_range" for name in ("opendir", "readdir", "getrlimit")},
     **{f"epoll_ctl in set_accepting < {where}": "only after a connection that can't be taken: with allocations"
        for where in ("accept_peers", "do_what_is_due")},
-    "epoll_ctl in peers_set_events < forget_look": "a process that ends while it is looked for: tests/unit/test_daemon_presence.c",
+    "epoll_ctl in peer_set_events < forget_look": "a process that ends while it is looked for: tests/unit/test_daemon_presence.c",
     "kill in card_query_on_time": "a helper that hangs for a minute: tests/unit/test_card_query.c",
     "kill in card_query_end": "a helper that hangs at the daemon's end: tests/unit/test_card_query.c",
     **{f"{name} in {where}": "an MPS that does not end when asked to: tests/system/test_mps.c"
        for name, where in (("kill", "stop < mps_end"), ("kill", "kill_and_wait"), ("waitpid", "kill_and_wait"))},
     "shutdown in expire < exporter_run": "connections of ten seconds: tests/metrics/test_daemon.py",
-    "syscall in clock_sleep < lock_folder": "a folder that another daemon has: tests/unit/test_state.c",
+    **{f"{name} lock_folder": "a folder that another daemon has: tests/unit/test_state.c" for name in ("poll in await_end <", "fcntl in")},
     **{f"{name} in {where}": "nobody reads the log: tests/unit/test_daemon_log.c"
        for name, where in (("poll", "poll < write_line"), ("write", "take_line"))},
     **{f"{name} in write_at_once": "the library's way to the log" for name in ("write", "send", "syscall")},
@@ -542,7 +541,7 @@ NEVER_FAIL = {
         getpid getppid umask signal sigaddset sigemptyset sigfillset sigprocmask pthread_sigmask unsetenv mallopt dirfd
         clock_gettime pthread_attr_destroy pthread_attr_init pthread_attr_setaffinity_np pthread_attr_setdetachstate
         pthread_attr_setinheritsched pthread_attr_setschedparam pthread_attr_setschedpolicy pthread_cond_destroy
-        pthread_cond_init pthread_cond_signal pthread_cond_wait pthread_join pthread_mutex_destroy pthread_mutex_init
+        pthread_cond_broadcast pthread_cond_clockwait pthread_cond_init pthread_cond_wait eventfd_read eventfd_write pthread_join pthread_mutex_destroy pthread_mutex_init
         pthread_mutex_lock pthread_mutex_unlock pthread_setcancelstate sem_init sem_post sem_trywait""",
     "what it frees is free": "free close closedir fclose dlclose globfree",
     "the stream keeps the error, and all of it is read or written": """fprintf printf fputs fputs_unlocked fwrite

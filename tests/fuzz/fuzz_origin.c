@@ -1,6 +1,6 @@
 /* fuzz_origin.c - bytes as /proc/PID/cgroup, whose names any user may choose. See fuzz_text.h. */
 #include "fuzz_files.h"
-#include "server/origin.h"
+#include "server/process.h"
 
 static const char *const words[] = {"0::/",
                                     "7:memory:/",

@@ -1,5 +1,5 @@
 /* played_peers.h - the socket side, as peer.h wants it, for tests that play it: peers that are admitted
- * everywhere. The test has peer_send. */
+ * everywhere, and read what they are sent. */
 #ifndef GS_TEST_PLAYED_PEERS_H
 #define GS_TEST_PLAYED_PEERS_H
 
@@ -7,5 +7,8 @@
 
 /* What GET_STATUS does, once a test has set it. */
 extern void (*played_status_asked)(struct peer *peer);
+
+/* What a peer is sent, likewise. */
+extern void (*played_sent)(struct peer *peer, const struct gs_msg *msg);
 
 #endif

@@ -13,6 +13,41 @@ static inline int suite_run(Suite *suite) {
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* Tests that register themselves: TEST(what_holds) { ... } */
+struct suite_entry {
+  const TTest *test;
+  int times;
+  struct suite_entry *next;
+};
+
+static struct suite_entry *suite_first, **suite_end = &suite_first;
+
+static inline void suite_register(struct suite_entry *entry) {
+  *suite_end = entry;
+  suite_end = &entry->next;
+}
+
+#define TEST(name) TEST_LOOP(name, 1)
+
+/* So many times, with _i from 0 on. */
+#define TEST_LOOP(name, count)                                                                               \
+  static void name(int _i);                                                                                  \
+  static const TTest name##_test = {#name, name, __FILE__, __LINE__};                                        \
+  static struct suite_entry name##_entry = {.test = &name##_test, .times = (int)(count)};                    \
+  __attribute__((constructor)) static void name##_register(void) { suite_register(&name##_entry); }          \
+  static void name(int _i __attribute__((unused)))
+
+static inline int suite_run_all(const char *name, void (*set_up)(void), void (*tear_down)(void)) {
+  Suite *suite = suite_create(name);
+  TCase *cases = tcase_create(name);
+  tcase_add_checked_fixture(cases, set_up, tear_down);
+  tcase_set_timeout(cases, 300);
+  for (const struct suite_entry *entry = suite_first; entry; entry = entry->next)
+    tcase_add_loop_test(cases, entry->test, 0, entry->times);
+  suite_add_tcase(suite, cases);
+  return suite_run(suite);
+}
+
 /* Tests end with NULL. */
 static inline int suite_main(const char *name, const TTest *const *tests, void (*set_up)(void),
                              void (*tear_down)(void)) {

@@ -62,7 +62,7 @@ static int ask(const char *text) {
   return await_end();
 }
 
-START_TEST(it_tells_of_the_cards) {
+TEST(it_tells_of_the_cards) {
   ck_assert_int_eq(ask("gpus=3 mig=1:2"), 1);
   ck_assert_int_eq(cards.source, CARDS_NVML);
   ck_assert_uint_eq(cards.count, 5);
@@ -78,9 +78,8 @@ START_TEST(it_tells_of_the_cards) {
   ck_assert_int_eq(ask("gpus=1"), 1); /* and again */
   ck_assert_uint_eq(cards.count, 1);
 }
-END_TEST
 
-START_TEST(it_may_have_nothing_to_tell) {
+TEST(it_may_have_nothing_to_tell) {
   ck_assert_int_eq(ask("gpus=0"), -ENODEV);
   ck_assert_str_eq(why, "NVML knows no GPU");
   ck_assert_int_eq(ask("gpus=1 do=fail"), -ENODEV);
@@ -92,23 +91,20 @@ START_TEST(it_may_have_nothing_to_tell) {
   ck_assert_int_eq(card_query_begin(&query, 1), -ENOENT);
   ck_assert_uint_eq(cards.count, 0);
 }
-END_TEST
 
-START_TEST(it_may_crash) {
+TEST(it_may_crash) {
   ck_assert_int_eq(ask("gpus=1 do=crash"), -EFAULT);
   ck_assert_uint_eq(cards.count, 0);
   ck_assert_int_eq(ask("gpus=1"), 1);
 }
-END_TEST
 
-START_TEST(it_may_tell_nonsense) {
+TEST(it_may_tell_nonsense) {
   ck_assert_int_eq(ask("gpus=2 do=babble"), -EPROTO);
   ck_assert_ptr_nonnull(strstr(why, "makes no sense"));
   ck_assert_uint_eq(cards.count, 0);
 }
-END_TEST
 
-START_TEST(it_may_hang_and_is_ended) {
+TEST(it_may_hang_and_is_ended) {
   write_script("gpus=1 do=hang");
   ck_assert_int_eq(card_query_begin(&query, 5), 0);
   pid_t helper = query.pid;
@@ -125,10 +121,9 @@ START_TEST(it_may_hang_and_is_ended) {
   ck_assert_int_eq(query.pid, 0);
   ck_assert_int_eq(ask("gpus=1"), 1);
 }
-END_TEST
 
 /* A connection that the daemon ends has ended, though a helper hangs. */
-START_TEST(it_keeps_nothing_open) {
+TEST(it_keeps_nothing_open) {
   int ends[2];
   char byte;
   ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
@@ -141,11 +136,5 @@ START_TEST(it_keeps_nothing_open) {
   card_query_on_time(&query, LATER_NS);
   await_end();
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {
-      it_tells_of_the_cards,    it_may_have_nothing_to_tell, it_may_crash, it_may_tell_nonsense,
-      it_may_hang_and_is_ended, it_keeps_nothing_open,       NULL};
-  return suite_main("card_query", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("card_query", set_up, tear_down); }

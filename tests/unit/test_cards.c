@@ -25,7 +25,7 @@ static void set_up(void) {
 
 static void nothing(void) {}
 
-START_TEST(they_are_found_and_in_order) {
+TEST(they_are_found_and_in_order) {
   ck_assert_ptr_null(cards_settle(&cards));
   static const uint8_t order[] = {1, 4, 2, 3};
   for (int i = 0; i < 4; i++)
@@ -35,9 +35,8 @@ START_TEST(they_are_found_and_in_order) {
   ck_assert_ptr_eq(cards_at(&cards, 2), &cards.list[3]);
   ck_assert_ptr_null(cards_at(&cards, 1));
 }
-END_TEST
 
-START_TEST(nonsense_is_refused) {
+TEST(nonsense_is_refused) {
   cards.count = CARDS_MAX + 1;
   ck_assert_ptr_nonnull(cards_settle(&cards));
   cards.count = UINT32_MAX;
@@ -67,19 +66,17 @@ START_TEST(nonsense_is_refused) {
   add(5, GS_GPU_NUMBER(0u, GS_GPU_PART_MAX))->total_bytes = SCHED_BYTES_MAX;
   ck_assert_ptr_null(cards_settle(&cards));
 }
-END_TEST
 
 /* Whatever a helper writes for the same: two equal tables are equal in all bytes. */
-START_TEST(flags_become_equal) {
+TEST(flags_become_equal) {
   add(5, 7)->split = 2;
   cards.list[4].pad = 3;
   ck_assert_ptr_null(cards_settle(&cards));
   ck_assert_uint_eq(cards.list[4].split, 1);
   ck_assert_uint_eq(cards.list[4].pad, 0);
 }
-END_TEST
 
-START_TEST(texts_become_printable) {
+TEST(texts_become_printable) {
   struct card *card = add(5, 7);
   memset(card->name, '\x1b', sizeof card->name);
   memset(card->bus, 'x', sizeof card->bus);
@@ -88,9 +85,8 @@ START_TEST(texts_become_printable) {
   ck_assert_int_eq(cards.list[4].name[0], '?');
   ck_assert_uint_eq(strlen(cards.list[4].bus), sizeof card->bus - 1);
 }
-END_TEST
 
-START_TEST(numbers_are_nvidia_smis) {
+TEST(numbers_are_nvidia_smis) {
   uint32_t number;
   ck_assert_str_eq(GPU_NUMBER_TEXT(0), "0");
   ck_assert_str_eq(GPU_NUMBER_TEXT(GS_GPU_NUMBER(3u, 2u)), "3:1");
@@ -116,10 +112,5 @@ START_TEST(numbers_are_nvidia_smis) {
   ck_assert_int_lt(gpu_number_compare(GS_GPU_NUMBER(0u, 2u), 1), 0);
   ck_assert_int_gt(gpu_number_compare(GS_GPU_NUMBER(1u, 1u), 1), 0);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {they_are_found_and_in_order, nonsense_is_refused,     flags_become_equal,
-                                texts_become_printable,      numbers_are_nvidia_smis, NULL};
-  return suite_main("cards", tests, set_up, nothing);
-}
+int main(void) { return suite_run_all("cards", set_up, nothing); }

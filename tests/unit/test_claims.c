@@ -14,7 +14,7 @@ static struct claims claims;
 static void set_up(void) { claims = (struct claims){0}; }
 static void nothing(void) {}
 
-START_TEST(the_first_word_counts_until_most_say_another) {
+TEST(the_first_word_counts_until_most_say_another) {
   claims_enter(&claims, 1, MIB, "lie");
   ck_assert_uint_eq(claims.total_bytes, MIB);
   claims_enter(&claims, 2, 16 * GIB, "card");
@@ -23,9 +23,8 @@ START_TEST(the_first_word_counts_until_most_say_another) {
   ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
   ck_assert_str_eq(claims.name, "card");
 }
-END_TEST
 
-START_TEST(users_count_and_not_their_programs) {
+TEST(users_count_and_not_their_programs) {
   claims_enter(&claims, 1, 16 * GIB, "card");
   claims_enter(&claims, 2, 16 * GIB, "card");
   for (int i = 0; i < 100; i++)
@@ -33,9 +32,8 @@ START_TEST(users_count_and_not_their_programs) {
   ck_assert_uint_eq(claims.total_bytes, 16 * GIB);
   ck_assert_uint_eq(claims.count, 3);
 }
-END_TEST
 
-START_TEST(a_later_word_of_a_user_counts_for_nothing) {
+TEST(a_later_word_of_a_user_counts_for_nothing) {
   claims_enter(&claims, 1, 16 * GIB, "card");
   claims_enter(&claims, 1, MIB, "lie");
   claims_leave(&claims, 1);
@@ -47,9 +45,8 @@ START_TEST(a_later_word_of_a_user_counts_for_nothing) {
   claims_enter(&claims, 1, MIB, "small");
   ck_assert_uint_eq(claims.total_bytes, MIB); /* but once none is left, it is the first */
 }
-END_TEST
 
-START_TEST(who_has_gone_says_nothing) {
+TEST(who_has_gone_says_nothing) {
   claims_enter(&claims, 1, MIB, "lie");
   claims_enter(&claims, 1, MIB, "lie");
   claims_enter(&claims, 2, 16 * GIB, "card");
@@ -63,10 +60,9 @@ START_TEST(who_has_gone_says_nothing) {
   claims_enter(&claims, 3, 8 * GIB, "other");
   ck_assert_uint_eq(claims.total_bytes, 8 * GIB);
 }
-END_TEST
 
 /* Beyond those who have a vote. */
-START_TEST(what_counts_lasts_as_long_as_any_program_is_there) {
+TEST(what_counts_lasts_as_long_as_any_program_is_there) {
   for (uid_t uid = 0; uid <= CLAIMS_MAX; uid++)
     claims_enter(&claims, uid, 16 * GIB, "card");
   for (uid_t uid = 0; uid < CLAIMS_MAX; uid++)
@@ -77,9 +73,8 @@ START_TEST(what_counts_lasts_as_long_as_any_program_is_there) {
   claims_leave(&claims, CLAIMS_MAX);
   ck_assert_uint_eq(claims.total_bytes, 0);
 }
-END_TEST
 
-START_TEST(they_have_a_bound) {
+TEST(they_have_a_bound) {
   for (uid_t uid = 0; uid < 2 * CLAIMS_MAX; uid++)
     claims_enter(&claims, uid, GIB + uid, "card");
   ck_assert_uint_eq(claims.count, CLAIMS_MAX);
@@ -87,15 +82,5 @@ START_TEST(they_have_a_bound) {
     claims_leave(&claims, uid);
   ck_assert_uint_eq(claims.count, 0);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {the_first_word_counts_until_most_say_another,
-                                users_count_and_not_their_programs,
-                                a_later_word_of_a_user_counts_for_nothing,
-                                who_has_gone_says_nothing,
-                                what_counts_lasts_as_long_as_any_program_is_there,
-                                they_have_a_bound,
-                                NULL};
-  return suite_main("claims", tests, set_up, nothing);
-}
+int main(void) { return suite_run_all("claims", set_up, nothing); }

@@ -33,7 +33,7 @@ static int read_text(const char *text) {
   return config_read(&config, path, error, sizeof error);
 }
 
-START_TEST(defaults) {
+TEST(defaults) {
   ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
   ck_assert_uint_eq(config.general.loss_permille, 50);
   ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
@@ -50,9 +50,8 @@ START_TEST(defaults) {
   ck_assert(config.bounds.production_privileged);
   ck_assert_uint_eq(config.users.count, 0);
 }
-END_TEST
 
-START_TEST(all_keys_are_read) {
+TEST(all_keys_are_read) {
   ck_assert_int_eq(
       read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nloss=3%\nmode = "
                 "off\npolicy = srtf\n"
@@ -79,9 +78,8 @@ START_TEST(all_keys_are_read) {
   ck_assert_str_eq(config.metrics, "[::1]:9465");
   ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
 }
-END_TEST
 
-START_TEST(mistakes_are_named_and_change_nothing) {
+TEST(mistakes_are_named_and_change_nothing) {
   static const struct {
     const char *text, *line, *reason;
   } mistakes[] = {
@@ -138,9 +136,8 @@ START_TEST(mistakes_are_named_and_change_nothing) {
     ck_assert_uint_eq(config.overrides.count, 0);
   }
 }
-END_TEST
 
-START_TEST(a_user_has_settings_of_its_own) {
+TEST(a_user_has_settings_of_its_own) {
   struct user_limit general = {.weight = 100, .max_jobs = 5, .bounds = {100, 0, true}};
   ck_assert_int_eq(
       read_text("[user root]\nweight = 300\nmax_memory = 8G\n[user 65534]\nmax_jobs = 7\n"
@@ -157,7 +154,6 @@ START_TEST(a_user_has_settings_of_its_own) {
   ck_assert_int_eq(other.bounds.max_priority, 3);
   ck_assert(third.weight == 100 && third.max_jobs == 5 && third.bounds.production_privileged);
 }
-END_TEST
 
 static struct sched_settings settings_of(const char *uuid_text) {
   uint8_t uuid[GS_UUID_SIZE];
@@ -165,7 +161,7 @@ static struct sched_settings settings_of(const char *uuid_text) {
   return overrides_settings(&config.overrides, uuid, config.general);
 }
 
-START_TEST(a_gpu_has_settings_of_its_own) {
+TEST(a_gpu_has_settings_of_its_own) {
   ck_assert_int_eq(read_text("tq = 3\n[gpu " CARD "]\nmode = off\ntq = 7\npolicy = srtf\n"
                              "[gpu   " OTHER "]\ncapacity = 4G\nmemory = swap\n"
                              "[gpushare]\nmode = on\n[gpu " CARD "]\ntq = 9\n"),
@@ -186,9 +182,8 @@ START_TEST(a_gpu_has_settings_of_its_own) {
   ck_assert_uint_eq(third.capacity_bytes, 0);
   ck_assert_int_eq(third.memory, GS_MEMORY_MANAGED);
 }
-END_TEST
 
-START_TEST(a_gpu_may_be_named_by_its_number) {
+TEST(a_gpu_may_be_named_by_its_number) {
   ck_assert_int_eq(read_text("tq = 3\n[gpu 1]\ntq = 7\nsize = 80G\n[gpu 0:1]\ntq = 8\n[gpu 1]\nmode = on\n"
                              "[gpu " OTHER "]\ntq = 9\n"),
                    0);
@@ -204,9 +199,8 @@ START_TEST(a_gpu_may_be_named_by_its_number) {
   ck_assert_int_eq(parse_uuid(OTHER, overrides->list[0].uuid), 0);
   ck_assert_uint_eq(settings_of(OTHER).tq_ns, 9 * NS_PER_S); /* the UUID's counts */
 }
-END_TEST
 
-START_TEST(a_quantum_that_finds_itself) {
+TEST(a_quantum_that_finds_itself) {
   ck_assert_int_eq(read_text("tq = auto\nloss = 50%\n[gpu " CARD "]\ntq = 7\n[gpu " OTHER "]\nloss = 1%\n"),
                    0);
   struct sched_settings one = settings_of(CARD), other = settings_of(OTHER);
@@ -215,9 +209,8 @@ START_TEST(a_quantum_that_finds_itself) {
   ck_assert_uint_eq(other.tq_ns, SCHED_TQ_AUTO);
   ck_assert_uint_eq(other.loss_permille, 10);
 }
-END_TEST
 
-START_TEST(more_gpus_than_the_daemon_knows_are_refused) {
+TEST(more_gpus_than_the_daemon_knows_are_refused) {
   static char text[(OVERRIDES_MAX + 1) * 64];
   for (int i = 0, length = 0; i <= OVERRIDES_MAX; i++)
     length += snprintf(text + length, sizeof text - (size_t)length,
@@ -225,9 +218,8 @@ START_TEST(more_gpus_than_the_daemon_knows_are_refused) {
   ck_assert_int_eq(read_text(text), -EINVAL);
   ck_assert_msg(strstr(error, "more than 256 GPUs"), "%s", error);
 }
-END_TEST
 
-START_TEST(so_many_users_have_a_section_and_no_more) {
+TEST(so_many_users_have_a_section_and_no_more) {
   static char text[(USER_LIMITS_MAX + 1) * 64];
   int length = 0;
   for (int i = 0; i < USER_LIMITS_MAX; i++)
@@ -239,29 +231,25 @@ START_TEST(so_many_users_have_a_section_and_no_more) {
   ck_assert_int_eq(read_text(text), -EINVAL);
   ck_assert_msg(strstr(error, "more than 256 users"), "%s", error);
 }
-END_TEST
 
-START_TEST(a_path_longer_than_an_address_is_refused) {
+TEST(a_path_longer_than_an_address_is_refused) {
   char text[300] = "socket = ";
   memset(text + 9, 'x', 108);
   ck_assert_int_eq(read_text(text), -EINVAL);
   text[9 + 107] = '\0';
   ck_assert_int_eq(read_text(text), 0);
 }
-END_TEST
 
-START_TEST(percentages_do_not_depend_on_when_they_are_read) {
+TEST(percentages_do_not_depend_on_when_they_are_read) {
   ck_assert_int_eq(read_text("host_memory = 50%"), 0);
   uint64_t half = config.host_memory_bytes;
   ck_assert_int_eq(read_text("host_memory = 100%"), 0);
   ck_assert_uint_eq(config.host_memory_bytes, 2 * half);
 }
-END_TEST
 
-START_TEST(a_file_that_is_not_there_says_so) {
+TEST(a_file_that_is_not_there_says_so) {
   ck_assert_int_eq(config_read(&config, "/nonexistent/file", error, sizeof error), -ENOENT);
 }
-END_TEST
 
 static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_str_eq(a->socket, b->socket);
@@ -284,7 +272,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_int_eq(a->log, b->log);
 }
 
-START_TEST(the_example_is_right_and_shows_the_defaults) {
+TEST(the_example_is_right_and_shows_the_defaults) {
   struct config before = config;
   ck_assert_int_eq(config_read(&config, GS_EXAMPLE, error, sizeof error), 0);
   expect_same(&config, &before);
@@ -304,22 +292,5 @@ START_TEST(the_example_is_right_and_shows_the_defaults) {
     ck_assert_msg(strstr(text, line), "%s is missing", config_keys[i].name);
   }
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {defaults,
-                                all_keys_are_read,
-                                mistakes_are_named_and_change_nothing,
-                                a_user_has_settings_of_its_own,
-                                a_gpu_has_settings_of_its_own,
-                                a_gpu_may_be_named_by_its_number,
-                                a_quantum_that_finds_itself,
-                                more_gpus_than_the_daemon_knows_are_refused,
-                                so_many_users_have_a_section_and_no_more,
-                                a_path_longer_than_an_address_is_refused,
-                                percentages_do_not_depend_on_when_they_are_read,
-                                a_file_that_is_not_there_says_so,
-                                the_example_is_right_and_shows_the_defaults,
-                                NULL};
-  return suite_main("config", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("config", set_up, tear_down); }

@@ -37,7 +37,7 @@ static void write_file(const char *name, const char *text) {
 
 static int read_files(bool needed) { return config_files_read(&config, path, needed, error, sizeof error); }
 
-START_TEST(later_names_count_more) {
+TEST(later_names_count_more) {
   write_file("main.conf", "tq = 1\ngrace = 1\nmode = on\n");
   write_file("main.conf.d/20-b.conf", "tq = 3\n");
   write_file("main.conf.d/10-a.conf", "tq = 2\ngrace = 2\n");
@@ -46,9 +46,8 @@ START_TEST(later_names_count_more) {
   ck_assert_uint_eq(config.grace_ns, 2 * NS_PER_S);
   ck_assert_int_eq(config.general.mode, GS_MODE_ON);
 }
-END_TEST
 
-START_TEST(other_files_do_not_count) {
+TEST(other_files_do_not_count) {
   write_file("main.conf", "tq = 1\n");
   write_file("main.conf.d/a.conf.bak", "nonsense\n");
   write_file("main.conf.d/a.conf~", "nonsense\n");
@@ -56,9 +55,8 @@ START_TEST(other_files_do_not_count) {
   ck_assert_int_eq(read_files(true), 0);
   ck_assert_uint_eq(config.general.tq_ns, NS_PER_S);
 }
-END_TEST
 
-START_TEST(drop_ins_alone_do) {
+TEST(drop_ins_alone_do) {
   write_file("main.conf.d/a.conf", "tq = 7\n");
   ck_assert_int_eq(read_files(true), -ENOENT);
   ck_assert_msg(strstr(error, "can't read ") && strstr(error, path), "%s", error);
@@ -66,15 +64,13 @@ START_TEST(drop_ins_alone_do) {
   ck_assert_int_eq(read_files(false), 0);
   ck_assert_uint_eq(config.general.tq_ns, 7 * NS_PER_S);
 }
-END_TEST
 
-START_TEST(nothing_at_all_does) {
+TEST(nothing_at_all_does) {
   ck_assert_int_eq(read_files(false), 0);
   ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
 }
-END_TEST
 
-START_TEST(a_mistake_is_named_with_its_file_and_changes_nothing) {
+TEST(a_mistake_is_named_with_its_file_and_changes_nothing) {
   write_file("main.conf", "tq = 1\n");
   write_file("main.conf.d/a.conf", "grace = 2\n\ntq = soon\n");
   write_file("main.conf.d/b.conf", "also = wrong\n");
@@ -83,9 +79,8 @@ START_TEST(a_mistake_is_named_with_its_file_and_changes_nothing) {
   ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
   ck_assert_uint_eq(config.grace_ns, 30 * NS_PER_S);
 }
-END_TEST
 
-START_TEST(what_cannot_be_read_is_named) {
+TEST(what_cannot_be_read_is_named) {
   write_file("main.conf", "tq = 1\n");
   run_shell("mkdir %s.d/folder.conf", path);
   ck_assert_int_lt(read_files(true), 0);
@@ -94,15 +89,5 @@ START_TEST(what_cannot_be_read_is_named) {
   ck_assert_int_eq(read_files(true), -ENOTDIR);
   ck_assert_msg(strstr(error, "main.conf.d"), "%s", error);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {later_names_count_more,
-                                other_files_do_not_count,
-                                drop_ins_alone_do,
-                                nothing_at_all_does,
-                                a_mistake_is_named_with_its_file_and_changes_nothing,
-                                what_cannot_be_read_is_named,
-                                NULL};
-  return suite_main("config_files", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("config_files", set_up, tear_down); }

@@ -63,7 +63,7 @@ static struct gs_msg attach(int fd, uint32_t index, uint8_t card, uint64_t bytes
   return msg;
 }
 
-START_TEST(all_are_listed_by_their_index) {
+TEST(all_are_listed_by_their_index) {
   start("gpus=3");
   int fd = register_client(it);
   attach(fd, 0, 2, 80 * GIB);
@@ -84,9 +84,8 @@ START_TEST(all_are_listed_by_their_index) {
   ck_assert_int_eq(ctl("events"), 0);
   output_has("GPU 2: job 1");
 }
-END_TEST
 
-START_TEST(a_liar_changes_nothing) {
+TEST(a_liar_changes_nothing) {
   start("gpus=1");
   int liar = register_client(it);
   ck_assert_uint_eq(attach(liar, 0, 0, MIB).attached.capacity_bytes, 79 * GIB);
@@ -104,9 +103,8 @@ START_TEST(a_liar_changes_nothing) {
   ck_assert_str_eq(gpu.gpu_status.name, "Played 80GB");
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.gpus, 1);
 }
-END_TEST
 
-START_TEST(an_unused_gpu_can_be_set) {
+TEST(an_unused_gpu_can_be_set) {
   start("gpus=3");
   ck_assert_int_eq(ctl("set-tq 3 --gpu 1"), 0);
   ck_assert_int_eq(ctl("set-capacity 4G --gpu 0,GPU-00000002"), 0);
@@ -124,9 +122,8 @@ START_TEST(an_unused_gpu_can_be_set) {
   show_status();
   output_has("quantum 3 s");
 }
-END_TEST
 
-START_TEST(the_configuration_may_name_an_index) {
+TEST(the_configuration_may_name_an_index) {
   start("gpus=2");
   FILE *file = fopen(it->config, "w");
   fputs("[gpu 1]\ncapacity = 5G\n", file);
@@ -137,7 +134,6 @@ START_TEST(the_configuration_may_name_an_index) {
   output_has("of 79.0 GiB");
   output_has("of 5.0 GiB");
 }
-END_TEST
 
 static void await_gpus(uint32_t count) {
   uint64_t end_ns = clock_now_ns() + 20 * NS_PER_S;
@@ -147,7 +143,7 @@ static void await_gpus(uint32_t count) {
   }
 }
 
-START_TEST(a_hangup_looks_again) {
+TEST(a_hangup_looks_again) {
   start("gpus=2");
   await_gpus(2);
   play("gpus=2 mig=1:2");
@@ -166,10 +162,9 @@ START_TEST(a_hangup_looks_again) {
   kill(it->pid, SIGHUP);
   await_gpus(3); /* what was known goes on to count */
 }
-END_TEST
 
 /* The host may have got a card since: it is asked, and the program is told to come again soon. */
-START_TEST(an_unknown_gpu_makes_it_look_again) {
+TEST(an_unknown_gpu_makes_it_look_again) {
   start("gpus=1");
   int fd = register_client(it);
   play("gpus=2");
@@ -182,7 +177,6 @@ START_TEST(an_unknown_gpu_makes_it_look_again) {
   }
   await_gpus(2);
 }
-END_TEST
 
 static void check_that_programs_count(void) {
   int fd = register_client(it);
@@ -190,7 +184,7 @@ static void check_that_programs_count(void) {
   close(fd);
 }
 
-START_TEST(a_helper_may_crash_or_babble) {
+TEST(a_helper_may_crash_or_babble) {
   start("gpus=1 do=crash");
   check_that_programs_count();
   daemon_clean_up(it);
@@ -200,15 +194,13 @@ START_TEST(a_helper_may_crash_or_babble) {
   kill(it->pid, SIGHUP);
   await_gpus(1); /* and the one that nobody uses any more is gone */
 }
-END_TEST
 
-START_TEST(a_helper_may_hang) {
+TEST(a_helper_may_hang) {
   start("gpus=1 do=hang");
   check_that_programs_count();
 }
-END_TEST
 
-START_TEST(the_kernel_module_tells_without_it) {
+TEST(the_kernel_module_tells_without_it) {
   char folder[] = "/tmp/gpushare-host-XXXXXX";
   ck_assert_ptr_nonnull(mkdtemp(folder));
   ck_assert_int_eq(
@@ -229,11 +221,10 @@ START_TEST(the_kernel_module_tells_without_it) {
   run_shell("rm -r %s", folder);
   unsetenv("GPUSHARE_HOST_ROOT");
 }
-END_TEST
 
 /* The kernel module does not tell of a card that nobody has used; the program that does is shared, and so it
  * is asked again. */
-START_TEST(a_card_is_told_of_once_it_is_used) {
+TEST(a_card_is_told_of_once_it_is_used) {
   char folder[] = "/tmp/gpushare-host-XXXXXX";
   ck_assert_ptr_nonnull(mkdtemp(folder));
   ck_assert_int_eq(
@@ -267,29 +258,13 @@ START_TEST(a_card_is_told_of_once_it_is_used) {
   run_shell("rm -r %s", folder);
   unsetenv("GPUSHARE_HOST_ROOT");
 }
-END_TEST
 
 /* By whoever has started it. */
-START_TEST(childrens_ends_may_be_ignored) {
+TEST(childrens_ends_may_be_ignored) {
   signal(SIGCHLD, SIG_IGN);
   start("gpus=2");
   signal(SIGCHLD, SIG_DFL);
   await_gpus(2);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {all_are_listed_by_their_index,
-                                a_liar_changes_nothing,
-                                an_unused_gpu_can_be_set,
-                                the_configuration_may_name_an_index,
-                                a_hangup_looks_again,
-                                an_unknown_gpu_makes_it_look_again,
-                                a_helper_may_crash_or_babble,
-                                a_helper_may_hang,
-                                childrens_ends_may_be_ignored,
-                                the_kernel_module_tells_without_it,
-                                a_card_is_told_of_once_it_is_used,
-                                NULL};
-  return suite_main("daemon_cards", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_cards", set_up, tear_down); }

@@ -70,7 +70,7 @@ static void expect_freedom(const struct client *client) {
 
 static enum gs_limited limited(void) { return get_status(it, GS_STATUS_WAIT).wait_status.limited; }
 
-START_TEST(nobody_is_told_anything_unless_both_classes_are_there) {
+TEST(nobody_is_told_anything_unless_both_classes_are_there) {
   struct client production = come(GS_CLASS_PRODUCTION), standard = come(GS_CLASS_STANDARD);
   expect_silence(it, production.fd);
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
@@ -82,9 +82,8 @@ START_TEST(nobody_is_told_anything_unless_both_classes_are_there) {
   expect_share(&standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
   expect_silence(it, standard.fd);
 }
-END_TEST
 
-START_TEST(others_stop_while_production_works) {
+TEST(others_stop_while_production_works) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
   expect_watch(&production);
   expect_all(&opportunistic);
@@ -104,7 +103,6 @@ START_TEST(others_stop_while_production_works) {
   close(production.fd);
   expect_freedom(&opportunistic);
 }
-END_TEST
 
 static void say_that_it_can_be_stopped(struct client *client) {
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
@@ -114,7 +112,7 @@ static void say_that_it_can_be_stopped(struct client *client) {
 
 static uint8_t flags_told(void) { return (uint8_t)get_status(it, GS_STATUS_JOB).job_status.flags; }
 
-START_TEST(status_has_what_the_client_has_said_last) {
+TEST(status_has_what_the_client_has_said_last) {
   struct client client = come(GS_CLASS_STANDARD);
   struct gs_msg msg = wire_msg(GS_CLIENT_STATE, 0);
   ck_assert_uint_eq(flags_told(), 0);
@@ -127,7 +125,6 @@ START_TEST(status_has_what_the_client_has_said_last) {
   expect_silence(it, client.fd);
   ck_assert_uint_eq(flags_told(), GS_STATE_DRAINING | GS_STATE_OWN_CONTEXT);
 }
-END_TEST
 
 static void check_trial(bool stoppable, uint32_t share_ppm) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
@@ -150,21 +147,18 @@ static void check_trial(bool stoppable, uint32_t share_ppm) {
   ck_assert_int_eq(limited(), GS_LIMITED_GROWS);
 }
 
-START_TEST(they_are_tried_out_beside_production_that_works_on) { check_trial(true, GS_SHARE_ALL); }
-END_TEST
+TEST(they_are_tried_out_beside_production_that_works_on) { check_trial(true, GS_SHARE_ALL); }
 
-START_TEST(where_nothing_can_be_stopped_they_begin_with_less) { check_trial(false, 200000); }
-END_TEST
+TEST(where_nothing_can_be_stopped_they_begin_with_less) { check_trial(false, 200000); }
 
-START_TEST(nobody_waits_for_who_never_says_anything) {
+TEST(nobody_waits_for_who_never_says_anything) {
   struct client production = come(GS_CLASS_PRODUCTION), opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   expect_watch(&production);
   expect_all(&opportunistic);
   expect_silence(it, opportunistic.fd);
 }
-END_TEST
 
-START_TEST(wild_progress_hurts_nobody_else) {
+TEST(wild_progress_hurts_nobody_else) {
   struct client production = come(GS_CLASS_PRODUCTION), standard = come(GS_CLASS_STANDARD);
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   expect_watch(&production);
@@ -181,9 +175,8 @@ START_TEST(wild_progress_hurts_nobody_else) {
   for (struct gs_msg msg = {0}; msg.share.slice_us || msg.share.share_ppm != GS_SHARE_ALL;)
     msg = expect(opportunistic.fd, GS_SHARE);
 }
-END_TEST
 
-START_TEST(a_class_that_changes_counts_at_once) {
+TEST(a_class_that_changes_counts_at_once) {
   struct client production = come(GS_CLASS_STANDARD), opportunistic = come(GS_CLASS_OPPORTUNISTIC);
   declare(&production, GS_CLASS_PRODUCTION);
   expect_watch(&production);
@@ -202,11 +195,10 @@ START_TEST(a_class_that_changes_counts_at_once) {
   expect_freedom(&opportunistic);
   expect_freedom(&production);
 }
-END_TEST
 
 static int set_rate(uint32_t job, uint64_t percent) { return set_terms(it, job, GS_TERM_RATE, percent); }
 
-START_TEST(a_rate_is_set_for_opportunistic_jobs) {
+TEST(a_rate_is_set_for_opportunistic_jobs) {
   struct client opportunistic = come(GS_CLASS_OPPORTUNISTIC), production = come(GS_CLASS_PRODUCTION);
   expect_watch(&production);
   expect_all(&opportunistic);
@@ -220,18 +212,5 @@ START_TEST(a_rate_is_set_for_opportunistic_jobs) {
   ck_assert_int_eq(set_rate(opportunistic.job, 0), 0);
   expect_stop(&opportunistic);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {nobody_is_told_anything_unless_both_classes_are_there,
-                                others_stop_while_production_works,
-                                status_has_what_the_client_has_said_last,
-                                they_are_tried_out_beside_production_that_works_on,
-                                where_nothing_can_be_stopped_they_begin_with_less,
-                                nobody_waits_for_who_never_says_anything,
-                                wild_progress_hurts_nobody_else,
-                                a_class_that_changes_counts_at_once,
-                                a_rate_is_set_for_opportunistic_jobs,
-                                NULL};
-  return suite_main("daemon_classes", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_classes", set_up, tear_down); }

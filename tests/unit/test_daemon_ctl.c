@@ -42,7 +42,7 @@ static int holding_client(void) {
   return fd;
 }
 
-START_TEST(status_is_readable) {
+TEST(status_is_readable) {
   ck_assert_int_eq(ctl("status"), 0);
   output_has("no program has used a GPU yet");
   expect(holding_client(), GS_LOCK_OK);
@@ -55,9 +55,8 @@ START_TEST(status_is_readable) {
   output_has("waiting (1)");
   output_has("100.0%");
 }
-END_TEST
 
-START_TEST(status_json_has_the_promised_keys) {
+TEST(status_json_has_the_promised_keys) {
   static const char *const gpu_keys[] = {"index",      "uuid",       "name",        "mode",
                                          "serialized", "policy",     "tq_ns",       "total_bytes",
                                          "tq_auto",    "used_bytes", "holders",     "capacity_bytes",
@@ -110,7 +109,6 @@ START_TEST(status_json_has_the_promised_keys) {
   ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(root, "daemon"), "jobs")), 1);
   json_decref(root);
 }
-END_TEST
 
 static json_int_t gpu_number(const char *key) {
   json_t *root = status_json();
@@ -120,7 +118,7 @@ static json_int_t gpu_number(const char *key) {
   return value;
 }
 
-START_TEST(why_is_answered_by_the_daemon) {
+TEST(why_is_answered_by_the_daemon) {
   expect(holding_client(), GS_LOCK_OK);
   holding_client();
   ck_assert_int_eq(ctl("why 2"), 0);
@@ -128,9 +126,8 @@ START_TEST(why_is_answered_by_the_daemon) {
   output_has("waits for its turn: job 1 (");
   ck_assert_int_eq(ctl("why 3"), 1);
 }
-END_TEST
 
-START_TEST(settings_can_be_changed) {
+TEST(settings_can_be_changed) {
   int fd = holding_client();
   expect(fd, GS_LOCK_OK);
   ck_assert_int_eq(ctl("set-tq 250ms"), 0);
@@ -149,7 +146,6 @@ START_TEST(settings_can_be_changed) {
       expect(fd, i == 0 ? GS_SCHED_OFF : GS_SCHED_ON);
   }
 }
-END_TEST
 
 static bool tq_is_auto(void) {
   json_t *root = status_json();
@@ -159,7 +155,7 @@ static bool tq_is_auto(void) {
 }
 
 /* 16 GiB at 25 GB/s are 687 ms, and with 19 times as much the twentieth part. */
-START_TEST(a_quantum_may_find_itself) {
+TEST(a_quantum_may_find_itself) {
   ck_assert_int_eq(ctl("set-tq auto"), 0);
   ck_assert_int_eq(ctl("status"), 0);
   output_has("the quantum will be auto\n");
@@ -172,9 +168,8 @@ START_TEST(a_quantum_may_find_itself) {
   ck_assert(!tq_is_auto());
   ck_assert_int_eq(gpu_number("tq_ns"), 2 * (json_int_t)NS_PER_S);
 }
-END_TEST
 
-START_TEST(the_loss_is_a_setting) {
+TEST(the_loss_is_a_setting) {
   FILE *file = fopen(it->config, "w");
   fputs("tq = auto\nloss = 50%\n[gpu " CARD "]\nloss = 10%\n", file);
   fclose(file);
@@ -184,7 +179,6 @@ START_TEST(the_loss_is_a_setting) {
     poll(NULL, 0, 1);
   ck_assert_int_eq(gpu_number("tq_ns") / (json_int_t)NS_PER_MS, 6184);
 }
-END_TEST
 
 static json_t *first_job(json_t *root) {
   json_t *gpu = json_array_get(json_object_get(root, "gpus"), 0);
@@ -207,7 +201,7 @@ static const char *policy(void) {
   return name;
 }
 
-START_TEST(policies_can_be_changed) {
+TEST(policies_can_be_changed) {
   holding_client();
   ck_assert_str_eq(policy(), "fair");
   ck_assert_int_eq(ctl("set-policy rr"), 0);
@@ -217,9 +211,8 @@ START_TEST(policies_can_be_changed) {
   ck_assert_int_eq(ctl("set-policy lottery"), 2);
   output_has("the policy is rr, fair, fifo, srtf, priority or pack, not 'lottery'");
 }
-END_TEST
 
-START_TEST(what_a_job_is_given_can_be_changed) {
+TEST(what_a_job_is_given_can_be_changed) {
   expect(holding_client(), GS_LOCK_OK);
   json_t *root = status_json();
   int job = (int)json_integer_value(json_object_get(first_job(root), "job"));
@@ -260,9 +253,8 @@ START_TEST(what_a_job_is_given_can_be_changed) {
   ck_assert_int_eq(ctl(line), 1);
   output_has("there is no such job: see gpusharectl status");
 }
-END_TEST
 
-START_TEST(jobs_can_be_paused) {
+TEST(jobs_can_be_paused) {
   int fd = holding_client();
   uint64_t epoch = expect(fd, GS_LOCK_OK).epoch;
   ck_assert_int_eq(ctl("pause 1"), 0);
@@ -288,9 +280,8 @@ START_TEST(jobs_can_be_paused) {
   ck_assert_int_eq(ctl("pause"), 2);
   ck_assert_int_eq(ctl("pause 1 2"), 2);
 }
-END_TEST
 
-START_TEST(a_change_is_told_as_json) {
+TEST(a_change_is_told_as_json) {
   static const struct {
     const char *order, *answer;
   } orders[] = {{"set-tq 250ms", "{\"uuid\":null,\"setting\":\"tq\",\"value\":250000000}\n"},
@@ -312,9 +303,8 @@ START_TEST(a_change_is_told_as_json) {
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s --json pause 2 2>/dev/null", it->socket, GS_CTL), 1);
   ck_assert_str_eq(output, "");
 }
-END_TEST
 
-START_TEST(wrong_terms_are_named) {
+TEST(wrong_terms_are_named) {
   static const struct {
     const char *order, *text;
   } wrong[] = {{"set-weight 1", "an argument is missing after 'set-weight'"},
@@ -340,9 +330,8 @@ START_TEST(wrong_terms_are_named) {
     output_has(wrong[i].text);
   }
 }
-END_TEST
 
-START_TEST(options_stand_anywhere) {
+TEST(options_stand_anywhere) {
   static const char *const orders[] = {"--gpu all set-tq 3", "set-tq --gpu all 3", "set-tq 3 --gpu=all",
                                        "set-tq --gpu all -- 3", "-- set-tq 3"};
   holding_client();
@@ -354,9 +343,8 @@ START_TEST(options_stand_anywhere) {
   ck_assert_int_eq(ctl("set-tq -- --gpu"), 2);
   output_has("neither auto nor a duration (20, 0.5, 250ms, 2m): '--gpu'");
 }
-END_TEST
 
-START_TEST(what_the_daemon_refuses_is_said) {
+TEST(what_the_daemon_refuses_is_said) {
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, GS_TQ_MIN_NS - 1), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, GS_TQ_MAX_NS + 1), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, GS_TQ_MAX_NS), 0);
@@ -366,17 +354,15 @@ START_TEST(what_the_daemon_refuses_is_said) {
   ck_assert_int_eq(ctl("on --gpu GPU-02000000-0000-0000-0000-000000000000"), 1);
   output_has("no program has used this GPU yet");
 }
-END_TEST
 
-START_TEST(a_uuid_of_zeros_is_no_gpu) {
+TEST(a_uuid_of_zeros_is_no_gpu) {
   holding_client();
   ck_assert_int_eq(ctl("set-tq 3 --gpu GPU-00000000-0000-0000-0000-000000000000"), 1);
   output_has("no GPU has the UUID GPU-00000000");
   ck_assert_int_eq(gpu_number("tq_ns"), 20 * (json_int_t)NS_PER_S);
 }
-END_TEST
 
-START_TEST(a_quantum_out_of_range_is_wrong_usage) {
+TEST(a_quantum_out_of_range_is_wrong_usage) {
   static const char *const wrong[] = {"set-tq 1us", "set-tq 0", "set-tq 86400001ms",
                                       "set-tq 99999999999999999999"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -387,9 +373,8 @@ START_TEST(a_quantum_out_of_range_is_wrong_usage) {
   ck_assert_int_eq(ctl("set-tq 1ms"), 0);
   ck_assert_int_eq(ctl("set-tq 24h"), 0);
 }
-END_TEST
 
-START_TEST(what_cannot_be_written_is_said) {
+TEST(what_cannot_be_written_is_said) {
   static const char *const commands[] = {"status", "status --json", "--help", "--version"};
   for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
     ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s %s 2>&1 >/dev/full", it->socket, GS_CTL, commands[i]),
@@ -397,9 +382,8 @@ START_TEST(what_cannot_be_written_is_said) {
     output_has("can't write the answer: No space left on device");
   }
 }
-END_TEST
 
-START_TEST(wrong_options_are_one_line) {
+TEST(wrong_options_are_one_line) {
   static const struct {
     const char *arguments, *line;
   } wrong[] = {{"status --socket", "the value is missing after '--socket'"},
@@ -413,9 +397,8 @@ START_TEST(wrong_options_are_one_line) {
     ck_assert_ptr_eq(strchr(output, '\n'), output + strlen(output) - 1);
   }
 }
-END_TEST
 
-START_TEST(wrong_usage_is_said) {
+TEST(wrong_usage_is_said) {
   static const char *const wrong[] = {"",           "juggle",          "set-tq",       "set-tq soon",
                                       "set-tq 1 2", "on --gpu x",      "status extra", "set-capacity",
                                       "--nonsense", "set-capacity 1X", "set-class 1",  "set-class 1 best"};
@@ -432,9 +415,8 @@ START_TEST(wrong_usage_is_said) {
   ck_assert_int_eq(ctl("--version"), 0);
   output_has("protocol");
 }
-END_TEST
 
-START_TEST(no_daemon_is_one_clear_line) {
+TEST(no_daemon_is_one_clear_line) {
   ck_assert_int_eq(ctl("status --socket /nonexistent/socket"), 3);
   output_has("no daemon at /nonexistent/socket: start gpushare-daemon (as root");
   ck_assert_ptr_eq(strchr(output, '\n'), output + strlen(output) - 1);
@@ -443,28 +425,5 @@ START_TEST(no_daemon_is_one_clear_line) {
   ck_assert_int_eq(ctl("on"), 3);
   output_has("no daemon at");
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {status_is_readable,
-                                status_json_has_the_promised_keys,
-                                why_is_answered_by_the_daemon,
-                                settings_can_be_changed,
-                                a_quantum_may_find_itself,
-                                the_loss_is_a_setting,
-                                policies_can_be_changed,
-                                jobs_can_be_paused,
-                                what_a_job_is_given_can_be_changed,
-                                a_change_is_told_as_json,
-                                wrong_terms_are_named,
-                                options_stand_anywhere,
-                                what_the_daemon_refuses_is_said,
-                                a_uuid_of_zeros_is_no_gpu,
-                                a_quantum_out_of_range_is_wrong_usage,
-                                what_cannot_be_written_is_said,
-                                wrong_options_are_one_line,
-                                wrong_usage_is_said,
-                                no_daemon_is_one_clear_line,
-                                NULL};
-  return suite_main("daemon_ctl", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_ctl", set_up, tear_down); }

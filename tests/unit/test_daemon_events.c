@@ -124,7 +124,7 @@ static void leave(int fd) {
 
 /* ---- what is told ---- */
 
-START_TEST(a_turn_is_told) {
+TEST(a_turn_is_told) {
   int fd = start(GIB);
   uint64_t epoch = take_turn(fd);
   struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, 0);
@@ -153,9 +153,8 @@ START_TEST(a_turn_is_told) {
   read_all();
   ck_assert_uint_eq(seen.count, 8);
 }
-END_TEST
 
-START_TEST(a_hand_over_is_told) {
+TEST(a_hand_over_is_told) {
   int one = start(10 * GIB), two = start(10 * GIB);
   uint64_t epoch = take_turn(one);
   tell_simple(two, GS_REQ_LOCK);
@@ -191,10 +190,9 @@ START_TEST(a_hand_over_is_told) {
   ck_assert_uint_eq(handover->event.handover.drain_ns, status.handover_status.drain_last_ns);
   ck_assert_uint_eq(handover->event.handover.move_ns, status.handover_status.move_last_ns);
 }
-END_TEST
 
 /* A move that comes in many messages is one event; or some, if it takes seconds. */
-START_TEST(moves_are_told_in_one) {
+TEST(moves_are_told_in_one) {
   int fd = start(8 * GIB);
   ck_assert_int_eq(change_setting(it, GS_SET_CAPACITY, 4 * GIB), 0);
   expect(fd, GS_CAPACITY);
@@ -213,9 +211,8 @@ START_TEST(moves_are_told_in_one) {
   }
   ck_assert_uint_eq(bytes, 4 * GIB);
 }
-END_TEST
 
-START_TEST(memory_is_told_when_it_changes_much) {
+TEST(memory_is_told_when_it_changes_much) {
   int fd = start(GIB);
   read_all();
   uint64_t from_seq = seen.begin.events.next_seq;
@@ -235,7 +232,6 @@ START_TEST(memory_is_told_when_it_changes_much) {
   ck_assert_uint_eq(seen.events[0].event.turn.used_bytes, 2 * GIB);
   ck_assert_uint_eq(seen.events[1].event.turn.bytes, UINT64_C(1) << 42);
 }
-END_TEST
 
 /* ---- how programs end ---- */
 
@@ -278,7 +274,7 @@ static void stop_daemon(void) {
 
 static void go_on(void) { kill(it->pid, SIGCONT); }
 
-START_TEST(how_a_program_has_ended_is_told) {
+TEST(how_a_program_has_ended_is_told) {
   run_to_exit("python train.py", 3);
   expect_end_of(GS_END_EXIT, 3);
   ck_assert_uint_eq(seen.count, 2);
@@ -295,9 +291,8 @@ START_TEST(how_a_program_has_ended_is_told) {
   read_all();
   ck_assert_uint_eq(seen.events[seen.count - 1].event.kind, GS_EVENT_ENDED);
 }
-END_TEST
 
-START_TEST(who_ends_with_unread_messages_is_heard) {
+TEST(who_ends_with_unread_messages_is_heard) {
   int fd = start(GIB);
   tell_simple(fd, GS_REQ_LOCK);
   get_status(it, GS_STATUS_DAEMON); /* the grant has been sent */
@@ -309,9 +304,8 @@ START_TEST(who_ends_with_unread_messages_is_heard) {
   expect_end_of(GS_END_EXIT, 3);
   ck_assert_uint_eq(seen.count, 1);
 }
-END_TEST
 
-START_TEST(who_is_told_something_at_its_end_is_heard) {
+TEST(who_is_told_something_at_its_end_is_heard) {
   int holder = start(GIB), waiter = start(GIB);
   uint64_t epoch = take_turn(holder);
   tell_simple(waiter, GS_REQ_LOCK);
@@ -328,9 +322,8 @@ START_TEST(who_is_told_something_at_its_end_is_heard) {
   ck_assert_uint_eq(ended->event.detail, GS_END_EXIT);
   ck_assert_int_eq(ended->event.end.status, 3);
 }
-END_TEST
 
-START_TEST(who_reads_no_more_has_ended) {
+TEST(who_reads_no_more_has_ended) {
   int holder = start(GIB), waiter = start(GIB);
   take_turn(holder);
   shutdown(holder, SHUT_RD); /* of which nothing is heard before something is to be told */
@@ -338,15 +331,13 @@ START_TEST(who_reads_no_more_has_ended) {
   expect_end_of(GS_END_ABRUPT, 0);
   ck_assert_uint_eq(seen.count, 1);
 }
-END_TEST
 
-START_TEST(a_command_is_told_once) {
+TEST(a_command_is_told_once) {
   int fd = register_client(it);
   send_command(fd, "one");
   send_command(fd, "two");
   expect_end(fd);
 }
-END_TEST
 
 /* As another user, who may not change settings; its exit code. */
 static int count_commands_as(uid_t uid) {
@@ -365,7 +356,7 @@ static int count_commands_as(uid_t uid) {
   return WEXITSTATUS(status);
 }
 
-START_TEST(a_command_is_for_its_owner_and_who_may_change_settings) {
+TEST(a_command_is_for_its_owner_and_who_may_change_settings) {
   int fd = start(GIB);
   send_command(fd, "curl --password 1234");
   leave(fd);
@@ -373,11 +364,10 @@ START_TEST(a_command_is_for_its_owner_and_who_may_change_settings) {
   if (getuid() == 0)
     ck_assert_int_eq(count_commands_as(12345), 0);
 }
-END_TEST
 
 /* ---- who has changed what ---- */
 
-START_TEST(changes_are_told_with_who_made_them) {
+TEST(changes_are_told_with_who_made_them) {
   int fd = start(GIB);
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   msg.declare.class = GS_CLASS_OPPORTUNISTIC;
@@ -401,11 +391,10 @@ START_TEST(changes_are_told_with_who_made_them) {
   ck_assert_int_eq(find(GS_EVENT_SETTING)->event.change.by_pid, 0);
   ck_assert_uint_eq(find(GS_EVENT_TURNS)->event.detail, 0);
 }
-END_TEST
 
 /* ---- reading ---- */
 
-START_TEST(reading_begins_where_it_is_asked_to) {
+TEST(reading_begins_where_it_is_asked_to) {
   for (int i = 0; i < 3; i++)
     change_setting(it, GS_SET_POLICY, GS_POLICY_RR);
   read_with(2, 0, GS_RECORD_EVENTS);
@@ -421,9 +410,8 @@ START_TEST(reading_begins_where_it_is_asked_to) {
   ck_assert_uint_eq(seen.count, 0);
   ck_assert_uint_eq(seen.begin.events.next_seq, 4);
 }
-END_TEST
 
-START_TEST(who_follows_hears_at_once) {
+TEST(who_follows_hears_at_once) {
   int fd = ask(UINT64_MAX, 0, GS_RECORD_EVENTS, true);
   expect(fd, GS_EVENTS_BEGIN);
   for (uint64_t i = 1; i <= 3; i++) {
@@ -438,9 +426,8 @@ START_TEST(who_follows_hears_at_once) {
   tell_simple(fd, GS_GET_STATUS);
   expect_end(fd);
 }
-END_TEST
 
-START_TEST(one_user_follows_with_so_many) {
+TEST(one_user_follows_with_so_many) {
   int fds[READERS];
   for (int i = 0; i < READERS; i++)
     expect(fds[i] = ask(0, 0, GS_RECORD_EVENTS, true), GS_EVENTS_BEGIN);
@@ -450,7 +437,6 @@ START_TEST(one_user_follows_with_so_many) {
   for (struct gs_msg msg = {0}; msg.type != GS_EVENTS_BEGIN; close(fd))
     msg = hear(fd = ask(0, 0, GS_RECORD_EVENTS, true)); /* the daemon may have yet to see the end */
 }
-END_TEST
 
 /* Three events each. */
 static void take_turns(int fd, unsigned count) {
@@ -460,7 +446,7 @@ static void take_turns(int fd, unsigned count) {
   }
 }
 
-START_TEST(who_is_too_slow_is_told_how_much_it_has_missed) {
+TEST(who_is_too_slow_is_told_how_much_it_has_missed) {
   int slow = ask(0, 0, GS_RECORD_EVENTS, true), fd = start(GIB);
   uint64_t next_seq = 1, missed = 0;
   take_turns(fd, RECORD / 3 + 1000);
@@ -483,7 +469,6 @@ START_TEST(who_is_too_slow_is_told_how_much_it_has_missed) {
   change_setting(it, GS_SET_POLICY, GS_POLICY_RR); /* it still follows */
   ck_assert_uint_eq(expect(slow, GS_EVENT).event.seq, end_seq);
 }
-END_TEST
 
 /* ---- users ---- */
 
@@ -514,7 +499,7 @@ static void run_often(void) {
 
 static void turn_often(void) { take_turns(start(0), RECORD / 3 + 1000); }
 
-START_TEST(one_user_erases_no_history_of_another) {
+TEST(one_user_erases_no_history_of_another) {
   if (getuid() != 0)
     return; /* who is somebody else then? */
   for (int status = 1; status <= 3; status++)
@@ -534,7 +519,6 @@ START_TEST(one_user_erases_no_history_of_another) {
   ck_assert_uint_gt(seen.begin.events.next_seq, RECORD);
   ck_assert_uint_eq(seen.own, own);
 }
-END_TEST
 
 /* ---- gpusharectl ---- */
 
@@ -542,7 +526,7 @@ static int ctl(const char *arguments) {
   return run_shell("GPUSHARE_SOCKET=%s %s %s 2>&1", it->socket, GS_CTL, arguments);
 }
 
-START_TEST(events_are_readable) {
+TEST(events_are_readable) {
   int fd = start(3 * GIB);
   send_command(fd, "python train.py");
   take_turn(fd);
@@ -564,9 +548,8 @@ START_TEST(events_are_readable) {
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events 2>&1 >/dev/full", it->socket, GS_CTL), 1);
   output_has("can't write the answer");
 }
-END_TEST
 
-START_TEST(events_are_lines_of_json) {
+TEST(events_are_lines_of_json) {
   int fd = start(3 * GIB);
   take_turn(fd);
   leave(fd);
@@ -587,9 +570,8 @@ START_TEST(events_are_lines_of_json) {
   }
   ck_assert_uint_ge(count, 8);
 }
-END_TEST
 
-START_TEST(the_history_has_runs_that_ended) {
+TEST(the_history_has_runs_that_ended) {
   run_to_exit("python train.py", 3);
   leave(start(GIB));
   int still = start(GIB);
@@ -611,7 +593,6 @@ START_TEST(the_history_has_runs_that_ended) {
   json_decref(root);
   close(still);
 }
-END_TEST
 
 /* ---- timelines ---- */
 
@@ -657,7 +638,7 @@ static json_t *timeline(void) {
 
 #define TURNS_OF(job) (1 + 2 * (job))
 
-START_TEST(a_timeline_has_what_jobs_do) {
+TEST(a_timeline_has_what_jobs_do) {
   int one = start(10 * GIB), two = start(10 * GIB);
   uint64_t epoch = take_turn(one);
   tell_simple(two, GS_REQ_LOCK);
@@ -679,9 +660,8 @@ START_TEST(a_timeline_has_what_jobs_do) {
   ck_assert_int_eq(ctl("timeline --since 0.000001ms"), 0);
   output_lacks("\"X\"");
 }
-END_TEST
 
-START_TEST(a_timeline_says_what_is_wrong) {
+TEST(a_timeline_says_what_is_wrong) {
   ck_assert_int_eq(ctl("timeline -o /nonexistent/trace.json"), 1);
   output_has("can't write /nonexistent/trace.json: No such file or directory");
   ck_assert_int_eq(ctl("timeline -o /dev/full"), 1);
@@ -696,9 +676,8 @@ START_TEST(a_timeline_says_what_is_wrong) {
   ck_assert_int_eq(ctl("events -o x"), 2);
   output_has("this command does not have the option '-o'");
 }
-END_TEST
 
-START_TEST(following_goes_on_until_the_daemon_ends) {
+TEST(following_goes_on_until_the_daemon_ends) {
   ck_assert_int_eq(
       run_shell("(GPUSHARE_SOCKET=%s %s events --follow --since 1h --json; echo code $?) 2>&1 |"
                 " while read -r line; do echo \"$line\"; case $line in *'\"setting\"'*) kill %d;;"
@@ -711,10 +690,9 @@ START_TEST(following_goes_on_until_the_daemon_ends) {
   output_has("code 3");
   ck_assert_int_eq(daemon_wait(it), 0);
 }
-END_TEST
 
 /* Its last words are heard, whoever else has its socket and in whatever order the daemon learns of both. */
-START_TEST(a_program_that_ends_well_has_ended_well) {
+TEST(a_program_that_ends_well_has_ended_well) {
   enum { RUNS = 100 };
   int stay[2];
   ck_assert_int_eq(pipe(stay), 0);
@@ -751,32 +729,5 @@ START_TEST(a_program_that_ends_well_has_ended_well) {
   close(stay[1]);
   close(stay[0]);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_turn_is_told,
-                                a_hand_over_is_told,
-                                moves_are_told_in_one,
-                                memory_is_told_when_it_changes_much,
-                                how_a_program_has_ended_is_told,
-                                who_ends_with_unread_messages_is_heard,
-                                who_is_told_something_at_its_end_is_heard,
-                                who_reads_no_more_has_ended,
-                                a_command_is_told_once,
-                                a_command_is_for_its_owner_and_who_may_change_settings,
-                                changes_are_told_with_who_made_them,
-                                reading_begins_where_it_is_asked_to,
-                                who_follows_hears_at_once,
-                                one_user_follows_with_so_many,
-                                who_is_too_slow_is_told_how_much_it_has_missed,
-                                one_user_erases_no_history_of_another,
-                                events_are_readable,
-                                events_are_lines_of_json,
-                                the_history_has_runs_that_ended,
-                                a_timeline_has_what_jobs_do,
-                                a_timeline_says_what_is_wrong,
-                                following_goes_on_until_the_daemon_ends,
-                                a_program_that_ends_well_has_ended_well,
-                                NULL};
-  return suite_main("daemon_events", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_events", set_up, tear_down); }

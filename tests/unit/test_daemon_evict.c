@@ -67,7 +67,7 @@ static struct gs_msg hear_evicted(const struct client *client) {
 
 /* ---- by a person ---- */
 
-START_TEST(others_have_its_place) {
+TEST(others_have_its_place) {
   struct client holder = come(GIB, MANAGED);
   run(&holder);
   struct client other = come(GIB, MANAGED);
@@ -81,10 +81,9 @@ START_TEST(others_have_its_place) {
   await_grant(&other);
   ck_assert_int_eq(evict(it, holder.job), -ENOENT);
 }
-END_TEST
 
 /* Also if both are said before the daemon has buried it. */
-START_TEST(nobody_is_evicted_twice) {
+TEST(nobody_is_evicted_twice) {
   struct client holder = come(GIB, MANAGED);
   struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
   int fd = connect_to(it);
@@ -98,9 +97,8 @@ START_TEST(nobody_is_evicted_twice) {
   output_has("1\n");
   close(fd);
 }
-END_TEST
 
-START_TEST(it_comes_again_behind_others) {
+TEST(it_comes_again_behind_others) {
   struct client holder = come(GIB, MANAGED);
   run(&holder);
   struct client other = come(GIB, MANAGED);
@@ -110,9 +108,8 @@ START_TEST(it_comes_again_behind_others) {
   await_grant(&other);
   expect_silence(it, holder.fd);
 }
-END_TEST
 
-START_TEST(it_is_told_what_has_happened) {
+TEST(it_is_told_what_has_happened) {
   struct client holder = come(GIB, SWAP);
   run(&holder);
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict %u --json", it->socket, GS_CTL, holder.job), 0);
@@ -131,11 +128,10 @@ START_TEST(it_is_told_what_has_happened) {
   output_has("there is no such job");
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict 0 2>&1", it->socket, GS_CTL), 2);
 }
-END_TEST
 
 /* ---- its memory ---- */
 
-START_TEST(the_card_has_that_much_less) {
+TEST(the_card_has_that_much_less) {
   struct client holder = come(10 * GIB, SWAP), other = come(GIB, MANAGED);
   run(&holder);
   ck_assert_int_eq(evict(it, holder.job), 0);
@@ -145,10 +141,9 @@ START_TEST(the_card_has_that_much_less) {
   struct client again = {.fd = register_client(it)}; /* it is known again whose memory that is */
   ck_assert_uint_eq(attach_card(again.fd, 1, 10 * GIB, SWAP).attached.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
 /* It says so by two connections, but has one card's memory. */
-START_TEST(a_process_has_its_memory_once) {
+TEST(a_process_has_its_memory_once) {
   struct client one = come(6 * GIB, SWAP), two = come(6 * GIB, SWAP), other = come(GIB, MANAGED);
   run(&one);
   ck_assert_int_eq(evict(it, one.job), 0);
@@ -160,10 +155,9 @@ START_TEST(a_process_has_its_memory_once) {
     ;
   ck_assert_uint_eq(get_status(it, GS_STATUS_HANDOVER).handover_status.overhead_bytes, 6 * GIB);
 }
-END_TEST
 
 /* However many come and go, until its process ends. */
-START_TEST(the_card_has_it_back_when_the_process_ends) {
+TEST(the_card_has_it_back_when_the_process_ends) {
   int ends[2];
   uint32_t job;
   ck_assert_int_eq(pipe(ends), 0);
@@ -191,9 +185,8 @@ START_TEST(the_card_has_it_back_when_the_process_ends) {
   ck_assert_uint_eq(expect(other.fd, GS_CAPACITY).attached.capacity_bytes, 16 * GIB);
   ck_assert_int_eq(waitpid(process, NULL, 0), process);
 }
-END_TEST
 
-START_TEST(what_has_page_faults_is_in_nobodys_way) {
+TEST(what_has_page_faults_is_in_nobodys_way) {
   struct client holder = come(10 * GIB, MANAGED);
   run(&holder);
   ck_assert_int_eq(evict(it, holder.job), 0);
@@ -201,7 +194,6 @@ START_TEST(what_has_page_faults_is_in_nobodys_way) {
   struct client other = {.fd = register_client(it)};
   ck_assert_uint_eq(attach_card(other.fd, 1, GIB, SWAP).attached.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
 /* ---- by itself ---- */
 
@@ -213,7 +205,7 @@ static struct client start_silent_holder(const char *evict_after, uint32_t flags
   return holder;
 }
 
-START_TEST(who_is_silent_and_in_the_way_is_evicted) {
+TEST(who_is_silent_and_in_the_way_is_evicted) {
   struct client holder = start_silent_holder("3", SWAP), other = come(GIB, SWAP);
   await_grant(&other);
   struct gs_msg told = hear_evicted(&holder);
@@ -223,17 +215,15 @@ START_TEST(who_is_silent_and_in_the_way_is_evicted) {
   output_has("does not stop in time: others wait for it");
   output_has("loses its place, as it does not stop, and others wait");
 }
-END_TEST
 
-START_TEST(who_is_bypassed_is_not_evicted) {
+TEST(who_is_bypassed_is_not_evicted) {
   struct client holder = start_silent_holder("1", MANAGED), other = come(GIB, MANAGED);
   await_grant(&other);
   ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, holder.job);
 }
-END_TEST
 
 /* Late, but before it is evicted; nor is it evicted for that later. */
-START_TEST(who_answers_is_not_evicted) {
+TEST(who_answers_is_not_evicted) {
   struct client holder = start_silent_holder("20", SWAP), other = come(GIB, SWAP);
   struct gs_msg drop;
   while ((drop = hear(holder.fd)).type != GS_DROP_LOCK)
@@ -246,9 +236,8 @@ START_TEST(who_answers_is_not_evicted) {
   while (clock_now_ns() < end_ns)
     ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, holder.job);
 }
-END_TEST
 
-START_TEST(never_is_never) {
+TEST(never_is_never) {
   struct client holder = start_silent_holder("0", SWAP), other = come(GIB, SWAP);
   while (!(get_status(it, GS_STATUS_JOB).job_status.flags & GS_STATE_OVERDUE))
     ;
@@ -257,7 +246,6 @@ START_TEST(never_is_never) {
     ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.job, holder.job);
   expect_silence(it, other.fd);
 }
-END_TEST
 
 static void configure(const char *text) {
   FILE *file = fopen(it->config, "w");
@@ -268,7 +256,7 @@ static void configure(const char *text) {
 }
 
 /* For those, too, that are silent by then. */
-START_TEST(the_time_that_counts_is_the_one_that_is_set) {
+TEST(the_time_that_counts_is_the_one_that_is_set) {
   start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
   configure("evict_after = 0\n");
   struct client holder = come(GIB, SWAP);
@@ -280,7 +268,6 @@ START_TEST(the_time_that_counts_is_the_one_that_is_set) {
   await_grant(&other);
   hear_evicted(&holder);
 }
-END_TEST
 
 static void attach_gpu(int fd, uint32_t index, uint32_t flags) {
   struct gs_msg msg = wire_msg(GS_ATTACH, index);
@@ -305,7 +292,7 @@ static int count_events(const char *words) {
 }
 
 /* Silent on two GPUs, it loses its place once: that it is closed counts at once. */
-START_TEST(who_is_silent_on_two_gpus_is_evicted_once) {
+TEST(who_is_silent_on_two_gpus_is_evicted_once) {
   start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
   configure("evict_after = 0\n");
   int silent = register_client(it), first, second;
@@ -330,23 +317,5 @@ START_TEST(who_is_silent_on_two_gpus_is_evicted_once) {
     ;
   ck_assert_int_eq(count_events("loses its place"), 2); /* one for each GPU */
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {others_have_its_place,
-                                nobody_is_evicted_twice,
-                                it_comes_again_behind_others,
-                                it_is_told_what_has_happened,
-                                the_card_has_that_much_less,
-                                a_process_has_its_memory_once,
-                                the_card_has_it_back_when_the_process_ends,
-                                what_has_page_faults_is_in_nobodys_way,
-                                who_is_silent_and_in_the_way_is_evicted,
-                                who_is_bypassed_is_not_evicted,
-                                who_answers_is_not_evicted,
-                                never_is_never,
-                                the_time_that_counts_is_the_one_that_is_set,
-                                who_is_silent_on_two_gpus_is_evicted_once,
-                                NULL};
-  return suite_main("daemon_evict", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_evict", set_up, tear_down); }

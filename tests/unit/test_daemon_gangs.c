@@ -63,7 +63,7 @@ static bool is_paused(uint32_t job) {
   return terms.terms_status.paused;
 }
 
-START_TEST(a_gang_gets_its_gpus_together) {
+TEST(a_gang_gets_its_gpus_together) {
   int a1 = member("a", 1), a2 = member("a", 2), b1 = member("b", 1), b2 = member("b", 2);
   tell_simple(a1, GS_REQ_LOCK);
   uint64_t first = granted(a1), second = granted(a2);
@@ -76,18 +76,16 @@ START_TEST(a_gang_gets_its_gpus_together) {
   granted(b1);
   granted(b2);
 }
-END_TEST
 
-START_TEST(others_are_on_their_own) {
+TEST(others_are_on_their_own) {
   int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);
   tell_simple(single, GS_REQ_LOCK);
   granted(single);
   expect_silence(it, a1);
   expect_silence(it, a2);
 }
-END_TEST
 
-START_TEST(a_dead_member_is_not_waited_for) {
+TEST(a_dead_member_is_not_waited_for) {
   int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);
   tell_simple(single, GS_REQ_LOCK);
   granted(single);
@@ -97,9 +95,8 @@ START_TEST(a_dead_member_is_not_waited_for) {
   granted(a1);
   ck_assert_str_eq(gang_of(0), "a");
 }
-END_TEST
 
-START_TEST(a_second_job_on_a_gpu_is_on_its_own) {
+TEST(a_second_job_on_a_gpu_is_on_its_own) {
   int one = member("a", 1), other = member("a", 1);
   ck_assert_str_eq(gang_of(0), "a");
   ck_assert_str_eq(gang_of(1), "");
@@ -110,9 +107,8 @@ START_TEST(a_second_job_on_a_gpu_is_on_its_own) {
   tell_released(one, epoch);
   granted(other);
 }
-END_TEST
 
-START_TEST(a_declaration_counts_for_what_is_attached_later) {
+TEST(a_declaration_counts_for_what_is_attached_later) {
   int fd = member("a", 1);
   declare(fd, "b");
   ck_assert_str_eq(gang_of(0), "a");
@@ -120,9 +116,8 @@ START_TEST(a_declaration_counts_for_what_is_attached_later) {
   attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
   ck_assert_str_eq(gang_of(0), "b");
 }
-END_TEST
 
-START_TEST(names_end_and_are_printable) {
+TEST(names_end_and_are_printable) {
   char name[2 * GS_GANG_SIZE];
   memset(name, 'x', sizeof name - 1);
   name[0] = '\x1b';
@@ -131,9 +126,8 @@ START_TEST(names_end_and_are_printable) {
   ck_assert_uint_eq(strlen(gang_of(0)), GS_GANG_SIZE - 1);
   ck_assert_int_eq(gang_of(0)[0], '?');
 }
-END_TEST
 
-START_TEST(the_status_tells_why) {
+TEST(the_status_tells_why) {
   int holder = member("", 1), waiter = member("", 1);
   tell_simple(holder, GS_REQ_LOCK);
   granted(holder);
@@ -155,11 +149,10 @@ START_TEST(the_status_tells_why) {
   ck_assert_uint_eq(msg.wait_status.lacking_bytes, 0);
   close(fd);
 }
-END_TEST
 
 static int set_paused(uint32_t job, bool paused) { return set_terms(it, job, GS_TERM_PAUSED, paused); }
 
-START_TEST(a_gang_is_paused_as_a_whole) {
+TEST(a_gang_is_paused_as_a_whole) {
   int a1 = member("a", 1), a2 = member("a", 2), single = member("", 2);
   tell_simple(a1, GS_REQ_LOCK);
   uint64_t first = granted(a1), second = granted(a2);
@@ -177,9 +170,8 @@ START_TEST(a_gang_is_paused_as_a_whole) {
   granted(a1);
   granted(a2);
 }
-END_TEST
 
-START_TEST(a_member_that_is_away_is_resumed_with_its_gang) {
+TEST(a_member_that_is_away_is_resumed_with_its_gang) {
   member("a", 1);
   int away = join_as(register_client(it), "a", 2); /* this process */
   ck_assert_int_eq(set_paused(1, true), 0);
@@ -193,18 +185,5 @@ START_TEST(a_member_that_is_away_is_resumed_with_its_gang) {
   ck_assert_int_eq(set_paused(2, true), 0);
   ck_assert(is_paused(1) && is_paused(2));
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_gang_gets_its_gpus_together,
-                                others_are_on_their_own,
-                                a_dead_member_is_not_waited_for,
-                                a_second_job_on_a_gpu_is_on_its_own,
-                                a_declaration_counts_for_what_is_attached_later,
-                                names_end_and_are_printable,
-                                the_status_tells_why,
-                                a_gang_is_paused_as_a_whole,
-                                a_member_that_is_away_is_resumed_with_its_gang,
-                                NULL};
-  return suite_main("daemon_gangs", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_gangs", set_up, tear_down); }

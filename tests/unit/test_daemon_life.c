@@ -75,14 +75,12 @@ static void kill_holder(bool with_child) {
   close(heard);
 }
 
-START_TEST(a_killed_holder_loses_the_lock) { kill_holder(false); }
-END_TEST
+TEST(a_killed_holder_loses_the_lock) { kill_holder(false); }
 
-START_TEST(a_killed_holder_loses_the_lock_whoever_has_its_socket) { kill_holder(true); }
-END_TEST
+TEST(a_killed_holder_loses_the_lock_whoever_has_its_socket) { kill_holder(true); }
 
 /* The child makes a connection of its own, as libunified does there. */
-START_TEST(a_child_stays_when_its_parent_dies) {
+TEST(a_child_stays_when_its_parent_dies) {
   int told[2];
   char byte;
   ck_assert_int_eq(pipe(told), 0);
@@ -106,9 +104,8 @@ START_TEST(a_child_stays_when_its_parent_dies) {
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.jobs, 1);
   wait(NULL);
 }
-END_TEST
 
-START_TEST(who_does_not_answer_is_bypassed) {
+TEST(who_does_not_answer_is_bypassed) {
   start((const char *const[]){"--mode", "on", "--tq", "1ms", "--grace", "20ms", NULL});
   int a = attach_client(it, GIB), b = attach_client(it, GIB);
   tell_simple(a, GS_REQ_LOCK);
@@ -119,18 +116,16 @@ START_TEST(who_does_not_answer_is_bypassed) {
   ck_assert_uint_eq(job.job_status.state, GS_JOB_BYPASSED);
   ck_assert_uint_eq(job.job_status.flags, GS_STATE_OVERDUE);
 }
-END_TEST
 
-START_TEST(sigterm_ends_it_orderly) {
+TEST(sigterm_ends_it_orderly) {
   int fd = attach_client(it, GIB);
   kill(it->pid, SIGTERM);
   ck_assert_int_eq(daemon_wait(it), 0);
   ck_assert_int_ne(access(it->socket, F_OK), 0);
   expect_end(fd);
 }
-END_TEST
 
-START_TEST(signals_switch_turns) {
+TEST(signals_switch_turns) {
   int a = attach_client(it, GIB), b = attach_client(it, GIB);
   expect(a, GS_LOCK_OK);
   expect(b, GS_LOCK_OK);
@@ -146,7 +141,6 @@ START_TEST(signals_switch_turns) {
   expect(a, GS_SCHED_OFF);
   expect(a, GS_LOCK_OK);
 }
-END_TEST
 
 static void write_config(const char *text) {
   FILE *file = fopen(it->config, "w");
@@ -154,7 +148,7 @@ static void write_config(const char *text) {
   fclose(file);
 }
 
-START_TEST(sighup_rereads_the_configuration) {
+TEST(sighup_rereads_the_configuration) {
   int fd = attach_client(it, 0);
   expect(fd, GS_LOCK_OK);
   write_config("tq = 3\nmode = on\npolicy = fifo\ngrace = 7\n");
@@ -170,7 +164,6 @@ START_TEST(sighup_rereads_the_configuration) {
   ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.mode, GS_MODE_OFF);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
 }
-END_TEST
 
 #define CARD_3 "[gpu GPU-03000000-0000-0000-0000-000000000000]\n"
 
@@ -183,7 +176,7 @@ static void expect_attached(const struct gs_msg *msg, enum gs_mode mode, enum gs
 
 /* Card 3 is known before the configuration is read, and again after it; card 4 has only the general settings.
  */
-START_TEST(a_gpu_has_settings_of_its_own) {
+TEST(a_gpu_has_settings_of_its_own) {
   int fd = register_client(it), early = register_client(it);
   struct gs_msg msg = attach_card(early, 3, 0, MANAGED);
   expect_attached(&msg, GS_MODE_AUTO, GS_MEMORY_MANAGED, 16 * GIB);
@@ -198,9 +191,8 @@ START_TEST(a_gpu_has_settings_of_its_own) {
   msg = attach_card(register_client(it), 4, 0, MANAGED);
   expect_attached(&msg, GS_MODE_AUTO, GS_MEMORY_SWAP, 8 * GIB);
 }
-END_TEST
 
-START_TEST(a_new_gpu_has_settings_of_its_own) {
+TEST(a_new_gpu_has_settings_of_its_own) {
   kill(it->pid, SIGTERM);
   daemon_wait(it);
   write_config(CARD_3 "mode = on\ntq = 3\npolicy = fair\n");
@@ -210,9 +202,8 @@ START_TEST(a_new_gpu_has_settings_of_its_own) {
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.tq_ns, 3 * NS_PER_S);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.policy, GS_POLICY_FAIR);
 }
-END_TEST
 
-START_TEST(a_restart_finds_its_clients_again) {
+TEST(a_restart_finds_its_clients_again) {
   start_on();
   int fd = attach_client(it, GIB);
   kill(it->pid, SIGKILL);
@@ -230,7 +221,6 @@ START_TEST(a_restart_finds_its_clients_again) {
   tell_released(a, 0);
   expect(b, GS_LOCK_OK);
 }
-END_TEST
 
 static int exit_code_of(const char *const *arguments) {
   struct daemon_process other = {0};
@@ -244,14 +234,13 @@ static int exit_code_of(const char *const *arguments) {
   return daemon_wait(&other);
 }
 
-START_TEST(a_second_daemon_is_refused) {
+TEST(a_second_daemon_is_refused) {
   ck_assert_int_eq(
       exit_code_of((const char *const[]){"d", "--socket", it->socket, "--config", it->config, NULL}), 3);
   get_status(it, GS_STATUS_DAEMON); /* the first one is unharmed */
 }
-END_TEST
 
-START_TEST(the_folder_that_it_makes_is_open_to_all) {
+TEST(the_folder_that_it_makes_is_open_to_all) {
   char folder[sizeof it->socket];
   struct stat status;
   kill(it->pid, SIGTERM);
@@ -267,9 +256,8 @@ START_TEST(the_folder_that_it_makes_is_open_to_all) {
   ck_assert_int_eq(daemon_wait(it), 0);
   ck_assert_int_eq(rmdir(folder), 0);
 }
-END_TEST
 
-START_TEST(a_folder_that_is_there_stays_as_it_is) {
+TEST(a_folder_that_is_there_stays_as_it_is) {
   struct stat status;
   kill(it->pid, SIGTERM);
   ck_assert_int_eq(daemon_wait(it), 0);
@@ -278,9 +266,8 @@ START_TEST(a_folder_that_is_there_stays_as_it_is) {
   ck_assert_int_eq(stat(it->folder, &status), 0);
   ck_assert_uint_eq(status.st_mode & 07777, 0700);
 }
-END_TEST
 
-START_TEST(a_wrong_configuration_is_refused) {
+TEST(a_wrong_configuration_is_refused) {
   write_config("tq = soon\n");
   ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", it->config, NULL}), 78);
   ck_assert_int_eq(exit_code_of((const char *const[]){"d", "--config", "/nonexistent/file", NULL}), 78);
@@ -290,23 +277,5 @@ START_TEST(a_wrong_configuration_is_refused) {
   ck_assert_int_eq(
       exit_code_of((const char *const[]){"d", "--config", "/dev/null", "--socket", "/dev/null", NULL}), 1);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_killed_holder_loses_the_lock,
-                                a_killed_holder_loses_the_lock_whoever_has_its_socket,
-                                a_child_stays_when_its_parent_dies,
-                                who_does_not_answer_is_bypassed,
-                                sigterm_ends_it_orderly,
-                                signals_switch_turns,
-                                sighup_rereads_the_configuration,
-                                a_gpu_has_settings_of_its_own,
-                                a_new_gpu_has_settings_of_its_own,
-                                a_restart_finds_its_clients_again,
-                                a_second_daemon_is_refused,
-                                the_folder_that_it_makes_is_open_to_all,
-                                a_folder_that_is_there_stays_as_it_is,
-                                a_wrong_configuration_is_refused,
-                                NULL};
-  return suite_main("daemon_life", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_life", set_up, tear_down); }

@@ -113,7 +113,7 @@ static struct tally tally_of_the_end(int fd) {
 
 /* ---- a reader that has stopped ---- */
 
-START_TEST(who_does_not_read_the_log_holds_nobody_up) {
+TEST(who_does_not_read_the_log_holds_nobody_up) {
   enum { USERS = 110, CLIENTS = USERS * LINES_AT_ONCE };
   int ends[2];
   ck_assert_int_eq(pipe(ends), 0);
@@ -129,9 +129,8 @@ START_TEST(who_does_not_read_the_log_holds_nobody_up) {
   }
   ck_assert_uint_eq(tally.closed + tally.ended + tally.lost + tally.left_out, CLIENTS + 1);
 }
-END_TEST
 
-START_TEST(who_never_reads_it_does_not_keep_the_daemon_from_ending) {
+TEST(who_never_reads_it_does_not_keep_the_daemon_from_ending) {
   int ends[2];
   ck_assert_int_eq(pipe(ends), 0);
   start_with_stderr(ends[1]);
@@ -142,10 +141,9 @@ START_TEST(who_never_reads_it_does_not_keep_the_daemon_from_ending) {
   close(ends[0]);
   close(ends[1]);
 }
-END_TEST
 
 /* As a shell's other programs may do to the terminal that they share. */
-START_TEST(one_that_others_have_made_non_blocking_is_waited_for) {
+TEST(one_that_others_have_made_non_blocking_is_waited_for) {
   enum { USERS = 10, CLIENTS = USERS * LINES_AT_ONCE };
   int ends[2];
   ck_assert_int_eq(pipe(ends), 0);
@@ -159,9 +157,8 @@ START_TEST(one_that_others_have_made_non_blocking_is_waited_for) {
   ck_assert_uint_eq(tally.lost, 0);
   ck_assert_uint_eq(tally.closed + tally.left_out, CLIENTS);
 }
-END_TEST
 
-START_TEST(the_last_word_before_a_failure_comes_out) {
+TEST(the_last_word_before_a_failure_comes_out) {
   FILE *config;
   start_with_file();
   kill(it->pid, SIGTERM);
@@ -181,11 +178,10 @@ START_TEST(the_last_word_before_a_failure_comes_out) {
   text[fread(text, 1, sizeof text - 1, log_file)] = '\0';
   ck_assert_ptr_nonnull(strstr(text, ":1: tq: 'soon'"));
 }
-END_TEST
 
 /* ---- one who floods ---- */
 
-START_TEST(one_user_does_not_fill_the_log) {
+TEST(one_user_does_not_fill_the_log) {
   enum { CLIENTS = 300 };
   uint64_t start_ns = clock_now_ns();
   start_with_file();
@@ -203,7 +199,6 @@ START_TEST(one_user_does_not_fill_the_log) {
   ck_assert_uint_eq(tally.closed + tally.left_out, CLIENTS + other);
   ck_assert_uint_eq(tally.lost, 0);
 }
-END_TEST
 
 /* ---- who has changed what ---- */
 
@@ -253,7 +248,7 @@ static const char *own_name(void) {
   return name;
 }
 
-START_TEST(changes_are_told_in_words) {
+TEST(changes_are_told_in_words) {
   start_with_file();
   int fd = attach_client(it, UINT64_C(1) << 30);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 20 * NS_PER_S), 0);
@@ -285,9 +280,8 @@ START_TEST(changes_are_told_in_words) {
   await_text(") to none\n");
   close(fd);
 }
-END_TEST
 
-START_TEST(a_single_gpu_is_named) {
+TEST(a_single_gpu_is_named) {
   start_with_file();
   int client = attach_client(it, UINT64_C(1) << 30), fd = connect_to(it);
   struct gs_msg gpu = get_status(it, GS_STATUS_GPU), msg = wire_msg(GS_SET_TQ, 0);
@@ -300,10 +294,9 @@ START_TEST(a_single_gpu_is_named) {
   close(fd);
   close(client);
 }
-END_TEST
 
 /* Not even of others: what they may not do is told as well. */
-START_TEST(attempts_are_told_too) {
+TEST(attempts_are_told_too) {
   if (geteuid() != 0)
     return;
   start_with_file();
@@ -326,9 +319,8 @@ START_TEST(attempts_are_told_too) {
              FIRST_UID);
   close(fd);
 }
-END_TEST
 
-START_TEST(signals_and_reloads_are_told) {
+TEST(signals_and_reloads_are_told) {
   start_with_file();
   kill(it->pid, SIGUSR1);
   await_line("info: %s set the mode of all GPUs to on, by SIGUSR1\n", own_label());
@@ -350,19 +342,8 @@ START_TEST(signals_and_reloads_are_told) {
   ck_assert_int_eq(daemon_wait(it), 0);
   await_line("info: ending, by SIGTERM of %s\n", own_label());
 }
-END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {who_does_not_read_the_log_holds_nobody_up,
-                                who_never_reads_it_does_not_keep_the_daemon_from_ending,
-                                one_that_others_have_made_non_blocking_is_waited_for,
-                                the_last_word_before_a_failure_comes_out,
-                                one_user_does_not_fill_the_log,
-                                changes_are_told_in_words,
-                                a_single_gpu_is_named,
-                                attempts_are_told_too,
-                                signals_and_reloads_are_told,
-                                NULL};
   signal(SIGPIPE, SIG_IGN);
-  return suite_main("daemon_log", tests, NULL, tear_down);
+  return suite_run_all("daemon_log", NULL, tear_down);
 }

@@ -116,16 +116,15 @@ static void open_device(void) { must_open(device, O_RDWR | O_CLOEXEC); }
 
 /* ---- who may ---- */
 
-START_TEST(who_has_it_open_may_attach) {
+TEST(who_has_it_open_may_attach) {
   if (!able)
     return;
   start("yes");
   ck_assert_uint_eq(try_as(SOMEBODY, open_device), 0);
   ck_assert_uint_eq(try_as(0, open_device), 0);
 }
-END_TEST
 
-START_TEST(nobody_else_may) {
+TEST(nobody_else_may) {
   if (!able)
     return;
   start("yes");
@@ -133,14 +132,13 @@ START_TEST(nobody_else_may) {
   ck_assert_uint_eq(try_as(0, NULL), GS_REJECT_DEVICE);
   ck_assert_uint_eq(try_card(2), GS_REJECT_GPU); /* the host has no such GPU */
 }
-END_TEST
 
 static void open_file_of_its_name(void) { must_open(false_device, O_RDWR); }
 static void open_path_of_device(void) { must_open(device, O_PATH); }
 static void open_other_device(void) { must_open("/dev/zero", O_RDWR); }
 static void open_folder(void) { must_open(root, O_RDONLY | O_DIRECTORY); }
 
-START_TEST(what_only_looks_like_it_does_not_count) {
+TEST(what_only_looks_like_it_does_not_count) {
   if (!able)
     return;
   start("yes");
@@ -156,30 +154,26 @@ START_TEST(what_only_looks_like_it_does_not_count) {
   ck_assert_uint_eq(try_as(SOMEBODY, open_other_device), GS_REJECT_DEVICE);
   ck_assert_uint_eq(try_as(SOMEBODY, open_folder), GS_REJECT_DEVICE);
 }
-END_TEST
 
-START_TEST(where_nobody_asks_all_may) {
+TEST(where_nobody_asks_all_may) {
   start("no");
   ck_assert_uint_eq(try_attach(), 0);
 }
-END_TEST
 
-START_TEST(auto_is_for_gpus_that_the_host_knows) {
+TEST(auto_is_for_gpus_that_the_host_knows) {
   start("auto");
   if (able)
     ck_assert_uint_eq(try_attach(), GS_REJECT_DEVICE);
   ck_assert_uint_eq(try_card(2), GS_REJECT_GPU);
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.presence, GS_PRESENCE_ON);
 }
-END_TEST
 
-START_TEST(auto_is_off_where_there_are_none) {
+TEST(auto_is_off_where_there_are_none) {
   write_text("proc/devices", "Character devices:\n195 nvidiactl\n");
   start("auto");
   ck_assert_uint_eq(try_attach(), 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.presence, GS_PRESENCE_OFF);
 }
-END_TEST
 
 /* Not root. able: with what a service is given; else it can't look at others. */
 static void be_somebody(bool able_to_look) {
@@ -217,7 +211,7 @@ static void start_as_somebody(const char *require, bool able_to_look) {
   close(fd);
 }
 
-START_TEST(a_daemon_that_can_not_look_lets_in_or_refuses) {
+TEST(a_daemon_that_can_not_look_lets_in_or_refuses) {
   if (!able)
     return;
   start_as_somebody("auto", false);
@@ -230,7 +224,6 @@ START_TEST(a_daemon_that_can_not_look_lets_in_or_refuses) {
   start_as_somebody("yes", false);
   ck_assert_uint_eq(try_as(0, open_device), GS_REJECT_DEVICE);
 }
-END_TEST
 
 /* ---- the process that looks ---- */
 
@@ -264,7 +257,7 @@ static void await_end(pid_t pid) {
   }
 }
 
-START_TEST(it_may_be_killed) {
+TEST(it_may_be_killed) {
   if (!able)
     return;
   start("yes");
@@ -279,10 +272,9 @@ START_TEST(it_may_be_killed) {
     ck_assert_uint_eq(try_as(SOMEBODY, NULL), GS_REJECT_DEVICE);
   }
 }
-END_TEST
 
 /* Killed while it is asked: with the one that waits what it was asked is lost. */
-START_TEST(what_it_was_asked_is_asked_again) {
+TEST(what_it_was_asked_is_asked_again) {
   if (!able)
     return;
   start("yes");
@@ -301,9 +293,8 @@ START_TEST(what_it_was_asked_is_asked_again) {
     close(fd);
   }
 }
-END_TEST
 
-START_TEST(who_leaves_meanwhile_is_forgotten) {
+TEST(who_leaves_meanwhile_is_forgotten) {
   if (!able)
     return;
   start("yes");
@@ -326,7 +317,6 @@ START_TEST(who_leaves_meanwhile_is_forgotten) {
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events", it->socket, GS_CTL), 0);
   output_has("ended with status 0"); /* what it has said behind that is read */
 }
-END_TEST
 
 /* It does not answer: `yes` refuses, and `auto` lets in. */
 static void stall(const char *require, uint32_t reason) {
@@ -338,19 +328,17 @@ static void stall(const char *require, uint32_t reason) {
   ck_assert_uint_eq(try_as(SOMEBODY, NULL), GS_REJECT_DEVICE);
 }
 
-START_TEST(who_is_not_looked_at_in_time_is_let_in) {
+TEST(who_is_not_looked_at_in_time_is_let_in) {
   if (able)
     stall("auto", 0);
 }
-END_TEST
 
-START_TEST(or_refused) {
+TEST(or_refused) {
   if (able)
     stall("yes", GS_REJECT_DEVICE);
 }
-END_TEST
 
-START_TEST(nobody_waits_for_ever_to_be_looked_at) {
+TEST(nobody_waits_for_ever_to_be_looked_at) {
   if (!able)
     return;
   start("yes");
@@ -364,10 +352,9 @@ START_TEST(nobody_waits_for_ever_to_be_looked_at) {
   while (try_as(SOMEBODY, open_device) != 0)
     ;
 }
-END_TEST
 
 /* As systemd starts it: what the daemon is given it gives to that process alone. */
-START_TEST(a_service_gives_up_what_it_is_given) {
+TEST(a_service_gives_up_what_it_is_given) {
   if (!able)
     return;
   start_as_somebody("yes", true);
@@ -393,10 +380,9 @@ START_TEST(a_service_gives_up_what_it_is_given) {
   while (get_status(it, GS_STATUS_DAEMON).daemon.presence != GS_PRESENCE_BLIND)
     poll(NULL, 0, 1);
 }
-END_TEST
 
 /* It has nothing of the daemon's, and no capability but those that it needs. */
-START_TEST(it_is_made_small) {
+TEST(it_is_made_small) {
   if (!able)
     return;
   start("yes");
@@ -412,24 +398,5 @@ START_TEST(it_is_made_small) {
   await_end(waits);
   await_end(looks);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {who_has_it_open_may_attach,
-                                nobody_else_may,
-                                what_only_looks_like_it_does_not_count,
-                                where_nobody_asks_all_may,
-                                auto_is_for_gpus_that_the_host_knows,
-                                auto_is_off_where_there_are_none,
-                                a_daemon_that_can_not_look_lets_in_or_refuses,
-                                it_may_be_killed,
-                                what_it_was_asked_is_asked_again,
-                                who_leaves_meanwhile_is_forgotten,
-                                who_is_not_looked_at_in_time_is_let_in,
-                                or_refused,
-                                nobody_waits_for_ever_to_be_looked_at,
-                                it_is_made_small,
-                                a_service_gives_up_what_it_is_given,
-                                NULL};
-  return suite_main("daemon_presence", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_presence", set_up, tear_down); }

@@ -38,15 +38,14 @@ static void start_on(void) {
 
 /* ---- conversations ---- */
 
-START_TEST(turns_off_grant_at_once) {
+TEST(turns_off_grant_at_once) {
   int fd = attach_client(it, GIB);
   struct gs_msg msg = expect(fd, GS_LOCK_OK);
   ck_assert_uint_eq(msg.room.quantum_ns, 0);
   ck_assert_uint_eq(msg.epoch, 1);
 }
-END_TEST
 
-START_TEST(two_clients_take_turns) {
+TEST(two_clients_take_turns) {
   start_on();
   int a = attach_client(it, 10 * GIB), b = register_client(it);
   attach_card_with(b, 1, 10 * GIB, 6 * GIB, MANAGED);
@@ -75,9 +74,8 @@ START_TEST(two_clients_take_turns) {
   msg = expect(b, GS_ROOM);
   ck_assert_uint_eq(msg.room.room_bytes, 10 * GIB);
 }
-END_TEST
 
-START_TEST(memory_requests_are_answered) {
+TEST(memory_requests_are_answered) {
   start((const char *const[]){"--host-memory", "4G", NULL});
   int fd = attach_client(it, 0);
   expect(fd, GS_LOCK_OK);
@@ -93,9 +91,8 @@ START_TEST(memory_requests_are_answered) {
   tell(fd, &msg);
   ck_assert_int_eq(expect(fd, GS_MEM_REPLY).status, -ENOMEM);
 }
-END_TEST
 
-START_TEST(status_shows_gpus_and_jobs) {
+TEST(status_shows_gpus_and_jobs) {
   int fd = attach_client(it, 3 * GIB);
   expect(fd, GS_LOCK_OK);
   struct gs_msg gpu = get_status(it, GS_STATUS_GPU), job = get_status(it, GS_STATUS_JOB);
@@ -107,9 +104,8 @@ START_TEST(status_shows_gpus_and_jobs) {
   ck_assert_str_eq(job.job_status.name, "test");
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.jobs, 1);
 }
-END_TEST
 
-START_TEST(status_shows_what_hand_overs_cost) {
+TEST(status_shows_what_hand_overs_cost) {
   start_on();
   int a = attach_client(it, 10 * GIB), b = register_client(it);
   attach_card_with(b, 1, 10 * GIB, 6 * GIB, MANAGED);
@@ -131,9 +127,8 @@ START_TEST(status_shows_what_hand_overs_cost) {
   ck_assert_uint_eq(msg.handover_status.hidden_bytes, 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.resident_bytes, 6 * GIB);
 }
-END_TEST
 
-START_TEST(what_the_driver_refuses_is_told_and_shown) {
+TEST(what_the_driver_refuses_is_told_and_shown) {
   int fd = attach_client(it, 3 * GIB);
   expect(fd, GS_LOCK_OK);
   struct gs_msg msg = wire_msg(GS_MEM_SHORT, 0);
@@ -144,9 +139,8 @@ START_TEST(what_the_driver_refuses_is_told_and_shown) {
   ck_assert_uint_eq(get_status(it, GS_STATUS_HANDOVER).handover_status.overhead_bytes, GIB);
   ck_assert_uint_eq(get_status(it, GS_STATUS_GPU).gpu_status.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
-START_TEST(a_status_larger_than_the_socket_buffer_arrives) {
+TEST(a_status_larger_than_the_socket_buffer_arrives) {
   enum { CLIENTS = 900 };
   for (int i = 0; i < CLIENTS; i++)
     expect(attach_client(it, 1), GS_LOCK_OK);
@@ -158,9 +152,8 @@ START_TEST(a_status_larger_than_the_socket_buffer_arrives) {
     jobs += msg.type == GS_STATUS_JOB;
   ck_assert_int_eq(jobs, CLIENTS);
 }
-END_TEST
 
-START_TEST(detach_gives_up_the_lock) {
+TEST(detach_gives_up_the_lock) {
   start_on();
   int a = attach_client(it, GIB), b = attach_client(it, GIB);
   tell_simple(a, GS_REQ_LOCK);
@@ -170,9 +163,8 @@ START_TEST(detach_gives_up_the_lock) {
   expect(b, GS_LOCK_OK);
   attach_card(a, 1, GIB, MANAGED); /* and it may come back */
 }
-END_TEST
 
-START_TEST(names_are_made_harmless) {
+TEST(names_are_made_harmless) {
   int fd = connect_to(it);
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   strcpy(msg.reg.name, "a\033[2Jb\n");
@@ -182,7 +174,6 @@ START_TEST(names_are_made_harmless) {
   expect(fd, GS_LOCK_OK);
   ck_assert_str_eq(get_status(it, GS_STATUS_JOB).job_status.name, "a?[2Jb?");
 }
-END_TEST
 
 /* ---- who breaks the rules loses the connection, and nobody else anything ---- */
 
@@ -204,7 +195,7 @@ static bool keep_telling(int fd, const struct gs_msg *msg, int times) {
 }
 
 /* Whatever it goes on to say before it reads. */
-START_TEST(another_version_is_told_so) {
+TEST(another_version_is_told_so) {
   int fd = connect_to(it);
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.version = GS_PROTOCOL_VERSION + 1;
@@ -214,7 +205,6 @@ START_TEST(another_version_is_told_so) {
   ck_assert_uint_eq(msg.registered.value, GS_PROTOCOL_VERSION);
   expect_end(fd);
 }
-END_TEST
 
 static void send_bytes_and_end(const void *bytes, size_t size) {
   int fd = connect_to(it);
@@ -222,7 +212,7 @@ static void send_bytes_and_end(const void *bytes, size_t size) {
   expect_end(fd);
 }
 
-START_TEST(malformed_packets_cost_the_connection) {
+TEST(malformed_packets_cost_the_connection) {
   int bystander = attach_client(it, GIB);
   char bytes[256] = {0};
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
@@ -237,16 +227,14 @@ START_TEST(malformed_packets_cost_the_connection) {
   expect(bystander, GS_LOCK_OK);
   expect_silence(it, bystander);
 }
-END_TEST
 
-START_TEST(an_empty_packet_costs_the_connection) {
+TEST(an_empty_packet_costs_the_connection) {
   int fd = connect_to(it);
   ck_assert_int_eq(send(fd, "", 0, MSG_NOSIGNAL), 0);
   expect_end(fd);
 }
-END_TEST
 
-START_TEST(messages_out_of_place_cost_the_connection) {
+TEST(messages_out_of_place_cost_the_connection) {
   static const enum gs_msg_type before_register[] = {
       GS_ATTACH, GS_DETACH,     GS_REQ_LOCK, GS_LOCK_RELEASED, GS_LOCK_OK, GS_MEM_REPORT,
       GS_REPLY,  GS_STATUS_END, GS_REJECTED, GS_MEM_REQUEST,   GS_RESIDENT};
@@ -264,9 +252,8 @@ START_TEST(messages_out_of_place_cost_the_connection) {
     expect_end(fd);
   }
 }
-END_TEST
 
-START_TEST(an_impossible_gpu_costs_the_connection) {
+TEST(an_impossible_gpu_costs_the_connection) {
   int fd = register_client(it);
   struct gs_msg msg = wire_msg(GS_ATTACH, GS_GPUS_PER_CLIENT);
   tell(fd, &msg);
@@ -275,14 +262,13 @@ START_TEST(an_impossible_gpu_costs_the_connection) {
   tell_simple(fd, GS_ATTACH); /* twice */
   expect_end(fd);
 }
-END_TEST
 
 /* So many at once may come, and so many a second (peers.c); and the socket holds fewer than a thousand. */
 static uint64_t most_that_are_no_flood(uint64_t since_ns) {
   return 50000 + 20000 * ((clock_now_ns() - since_ns) / NS_PER_MS + 1) / 1000 + 1000;
 }
 
-START_TEST(a_flood_costs_the_connection) {
+TEST(a_flood_costs_the_connection) {
   int bystander = attach_client(it, GIB);
   expect(bystander, GS_LOCK_OK);
   int fd = attach_client(it, GIB);
@@ -300,19 +286,17 @@ START_TEST(a_flood_costs_the_connection) {
   tell_simple(bystander, GS_REQ_LOCK);
   expect_silence(it, bystander);
 }
-END_TEST
 
 /* Too few for a flood. */
-START_TEST(who_does_not_read_is_closed) {
+TEST(who_does_not_read_is_closed) {
   int bystander = attach_client(it, GIB), fd = attach_client(it, GIB);
   expect(bystander, GS_LOCK_OK);
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
   ck_assert_msg(!keep_telling(fd, &msg, 20000), "its answers pile up");
   expect_silence(it, bystander);
 }
-END_TEST
 
-START_TEST(clients_per_user_are_limited) {
+TEST(clients_per_user_are_limited) {
   start((const char *const[]){"--max-clients-per-user", "3", NULL});
   int clients[3];
   for (int i = 0; i < 3; i++)
@@ -327,18 +311,16 @@ START_TEST(clients_per_user_are_limited) {
   get_status(it, GS_STATUS_DAEMON);
   register_client(it);
 }
-END_TEST
 
-START_TEST(who_says_nothing_is_closed) {
+TEST(who_says_nothing_is_closed) {
   uint64_t start_ns = clock_now_ns();
   int fd = connect_to(it), client = register_client(it);
   expect_end(fd);
   ck_assert_uint_ge(clock_now_ns() - start_ns, 9 * NS_PER_S);
   expect_silence(it, client);
 }
-END_TEST
 
-START_TEST(running_out_of_descriptors_is_survived) {
+TEST(running_out_of_descriptors_is_survived) {
   enum { ROOM = 16, CONNECTIONS = 40 };
   struct rlimit limit;
   int fds[CONNECTIONS];
@@ -359,7 +341,6 @@ START_TEST(running_out_of_descriptors_is_survived) {
     close(fds[i]);
   expect(fds[CONNECTIONS - 1], GS_REGISTERED); /* and there is room again */
 }
-END_TEST
 
 /* ---- permissions ---- */
 
@@ -382,7 +363,7 @@ static int change_as(uid_t uid, gid_t gid) {
   return -WEXITSTATUS(status);
 }
 
-START_TEST(strangers_may_not_change_settings) {
+TEST(strangers_may_not_change_settings) {
   if (geteuid() != 0)
     return; /* only root can be somebody else */
   start((const char *const[]){"--group", "64000", NULL});
@@ -392,7 +373,6 @@ START_TEST(strangers_may_not_change_settings) {
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.default_tq_ns, NS_PER_S);
   ck_assert_int_eq(change_as(0, 0), 0);
 }
-END_TEST
 
 static void pass_byte(int fd) {
   if (write(fd, "", 1) != 1)
@@ -464,7 +444,7 @@ static pid_t start_with_number(pid_t number) {
   return 0;
 }
 
-START_TEST(nor_may_a_container_whose_number_has_become_anothers) {
+TEST(nor_may_a_container_whose_number_has_become_anothers) {
   struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
   msg.set.value = NS_PER_S;
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -482,9 +462,8 @@ START_TEST(nor_may_a_container_whose_number_has_become_anothers) {
   end(other);
   close(fd);
 }
-END_TEST
 
-START_TEST(settings_are_checked) {
+TEST(settings_are_checked) {
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS - 1), -EINVAL);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 0), 0); /* auto */
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, NS_PER_MS), 0);
@@ -505,31 +484,5 @@ START_TEST(settings_are_checked) {
   tell(fd, &msg);
   ck_assert_int_eq(expect(fd, GS_REPLY).status, -ENOENT);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {turns_off_grant_at_once,
-                                two_clients_take_turns,
-                                memory_requests_are_answered,
-                                status_shows_gpus_and_jobs,
-                                status_shows_what_hand_overs_cost,
-                                what_the_driver_refuses_is_told_and_shown,
-                                a_status_larger_than_the_socket_buffer_arrives,
-                                detach_gives_up_the_lock,
-                                names_are_made_harmless,
-                                another_version_is_told_so,
-                                malformed_packets_cost_the_connection,
-                                an_empty_packet_costs_the_connection,
-                                messages_out_of_place_cost_the_connection,
-                                an_impossible_gpu_costs_the_connection,
-                                a_flood_costs_the_connection,
-                                who_does_not_read_is_closed,
-                                clients_per_user_are_limited,
-                                who_says_nothing_is_closed,
-                                running_out_of_descriptors_is_survived,
-                                strangers_may_not_change_settings,
-                                nor_may_a_container_whose_number_has_become_anothers,
-                                settings_are_checked,
-                                NULL};
-  return suite_main("daemon_protocol", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_protocol", set_up, tear_down); }

@@ -71,7 +71,7 @@ static struct gs_msg gpu_of_card(uint8_t card) {
   return gpu;
 }
 
-START_TEST(settings_outlive_it) {
+TEST(settings_outlive_it) {
   for (int i = 0; i < 2; i++) {
     ck_assert_int_eq(change_setting(it, GS_SET_TQ, (3 + (uint64_t)i) * NS_PER_S), 0);
     ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
@@ -85,9 +85,8 @@ START_TEST(settings_outlive_it) {
     ck_assert_uint_eq(gpu.gpu_status.capacity_bytes, 5 * GIB);
   }
 }
-END_TEST
 
-START_TEST(settings_of_one_gpu_outlive_it) {
+TEST(settings_of_one_gpu_outlive_it) {
   gpu_of_card(3);
   set_for_card(3, GS_SET_TQ, 9 * NS_PER_S);
   ck_assert_int_eq(change_setting(it, GS_SET_MODE, GS_MODE_ON), 0);
@@ -99,16 +98,14 @@ START_TEST(settings_of_one_gpu_outlive_it) {
   ck_assert_uint_eq(gpu.gpu_status.tq_ns, 20 * NS_PER_S);
   ck_assert_uint_eq(gpu.gpu_status.mode, GS_MODE_ON);
 }
-END_TEST
 
-START_TEST(signals_set_as_well) {
+TEST(signals_set_as_well) {
   kill(it->pid, SIGUSR1);
   while (gpu_of_card(1).gpu_status.mode != GS_MODE_ON)
     usleep(1000);
   restart(SIGKILL);
   ck_assert_uint_eq(gpu_of_card(1).gpu_status.mode, GS_MODE_ON);
 }
-END_TEST
 
 static uint64_t default_tq_s(void) {
   return get_status(it, GS_STATUS_DAEMON).daemon.default_tq_ns / NS_PER_S;
@@ -122,7 +119,7 @@ static void reload(const char *text, uint64_t grace_s) {
     usleep(1000);
 }
 
-START_TEST(the_later_word_counts) {
+TEST(the_later_word_counts) {
   reload("tq = 7\ngrace = 1\n", 1);
   ck_assert_uint_eq(default_tq_s(), 7);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
@@ -139,7 +136,6 @@ START_TEST(the_later_word_counts) {
   restart(SIGKILL);
   ck_assert_uint_eq(default_tq_s(), 9);
 }
-END_TEST
 
 /* ---- jobs ---- */
 
@@ -164,7 +160,7 @@ static uint32_t enroll_elsewhere(void) {
   return job;
 }
 
-START_TEST(a_process_keeps_its_number_and_terms) {
+TEST(a_process_keeps_its_number_and_terms) {
   int fd, other_fd;
   uint32_t job = enroll(&fd), other = enroll(&other_fd), last = other;
   attach_card(fd, 1, GIB, MANAGED);
@@ -184,7 +180,6 @@ START_TEST(a_process_keeps_its_number_and_terms) {
     last = fresh;
   }
 }
-END_TEST
 
 /* Until the daemon has noticed. */
 static void leave(int fd) {
@@ -205,7 +200,7 @@ static void await_gone(uint32_t job) {
 }
 
 /* What registers after the end of its process' former connection is another job. */
-START_TEST(numbers_are_given_once) {
+TEST(numbers_are_given_once) {
   int fd;
   uint32_t last = 0;
   for (int i = 0; i < 6; i++) {
@@ -217,10 +212,9 @@ START_TEST(numbers_are_given_once) {
     restart(SIGKILL);
   }
 }
-END_TEST
 
 /* It may not rid itself of what is set for it by a new connection, nor by a restart in between. */
-START_TEST(what_is_set_for_a_process_outlives_its_connection) {
+TEST(what_is_set_for_a_process_outlives_its_connection) {
   int fd;
   uint32_t job = enroll(&fd);
   attach_card(fd, 1, GIB, MANAGED);
@@ -238,7 +232,6 @@ START_TEST(what_is_set_for_a_process_outlives_its_connection) {
     ck_assert_uint_eq(get_status(it, GS_STATUS_TERMS).terms_status.paused, 1);
   }
 }
-END_TEST
 
 /* What is set for a process: of its connection with this job. */
 static struct gs_msg terms_of(uint32_t job) {
@@ -259,7 +252,7 @@ static void check_limited_and_paused(uint32_t job, bool paused) {
 }
 
 /* Nor by one more connection, whether it has that already or makes it later. */
-START_TEST(what_is_set_for_a_process_holds_for_all_its_connections) {
+TEST(what_is_set_for_a_process_holds_for_all_its_connections) {
   int fd, later;
   uint32_t job = enroll(&fd), before = enroll(&later), after;
   attach_card(fd, 1, 0, MANAGED);
@@ -274,10 +267,9 @@ START_TEST(what_is_set_for_a_process_holds_for_all_its_connections) {
   check_limited_and_paused(job, false);
   check_limited_and_paused(before, false);
 }
-END_TEST
 
 /* One of them is away when it is set, and comes back, also to another daemon. */
-START_TEST(what_is_set_for_a_process_holds_for_those_that_come_back) {
+TEST(what_is_set_for_a_process_holds_for_those_that_come_back) {
   for (int i = 0; i < 3; i++) {
     int fd, other;
     uint32_t job = enroll(&fd), leaves = enroll(&other);
@@ -306,9 +298,8 @@ START_TEST(what_is_set_for_a_process_holds_for_those_that_come_back) {
     set_up();
   }
 }
-END_TEST
 
-START_TEST(another_process_is_given_nothing_of_it) {
+TEST(another_process_is_given_nothing_of_it) {
   int fd;
   uint32_t job = enroll(&fd);
   attach_card(fd, 1, GIB, MANAGED);
@@ -317,7 +308,6 @@ START_TEST(another_process_is_given_nothing_of_it) {
   ck_assert_uint_gt(enroll_elsewhere(), job);
   ck_assert_uint_eq(enroll(&fd), job);
 }
-END_TEST
 
 /* ---- gangs ---- */
 
@@ -354,7 +344,7 @@ static void pause_gang_of(uint32_t job, bool paused) {
 
 /* Also what has been set for it while it was away: whoever comes back first speaks for all. Not for other
  * gangs. */
-START_TEST(a_gang_is_one_over_a_restart) {
+TEST(a_gang_is_one_over_a_restart) {
   int fd;
   uint32_t job = join(&fd, "a"), other = join_elsewhere("a");
   for (int i = 0; i < 6; i++) {
@@ -380,10 +370,9 @@ START_TEST(a_gang_is_one_over_a_restart) {
     other = join_elsewhere("a");
   }
 }
-END_TEST
 
 /* It is back, and has yet to come to its GPU, or to have memory there: so it is in no gang of a GPU's. */
-START_TEST(a_gang_is_one_while_it_comes_back) {
+TEST(a_gang_is_one_while_it_comes_back) {
   int fd;
   uint32_t job = join(&fd, "a"), other = join_elsewhere("a");
   for (int i = 0; i < 4; i++) {
@@ -404,7 +393,6 @@ START_TEST(a_gang_is_one_while_it_comes_back) {
     ck_assert_uint_eq(terms_of(job).terms_status.paused, paused);
   }
 }
-END_TEST
 
 /* ---- runs ---- */
 
@@ -425,7 +413,7 @@ static size_t count_runs(uint32_t job, struct gs_msg *ended) {
   return count;
 }
 
-START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
+TEST(runs_outlive_it_and_what_goes_on_is_none) {
   struct gs_msg ended, again;
   int fd, other;
   uint32_t job = enroll(&fd), goes_on = enroll(&other);
@@ -447,10 +435,9 @@ START_TEST(runs_outlive_it_and_what_goes_on_is_none) {
     ck_assert_uint_eq(enroll(&other), goes_on);
   }
 }
-END_TEST
 
 /* Connections alone would displace what others have run. */
-START_TEST(what_was_on_no_gpu_is_no_run) {
+TEST(what_was_on_no_gpu_is_no_run) {
   struct gs_msg ended;
   int fd, other;
   uint32_t idle = enroll(&fd);
@@ -462,11 +449,10 @@ START_TEST(what_was_on_no_gpu_is_no_run) {
     usleep(1000);
   ck_assert_uint_eq(count_runs(idle, &ended), 0);
 }
-END_TEST
 
 /* ---- doubt ---- */
 
-START_TEST(a_damaged_file_does_not_keep_it_from_starting) {
+TEST(a_damaged_file_does_not_keep_it_from_starting) {
   char path[128];
   snprintf(path, sizeof path, "%s/state", folder);
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
@@ -484,7 +470,6 @@ START_TEST(a_damaged_file_does_not_keep_it_from_starting) {
     ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
   }
 }
-END_TEST
 
 static bool state_has(const char *text) {
   char command[256];
@@ -493,7 +478,7 @@ static bool state_has(const char *text) {
 }
 
 /* Jobs that come and go meanwhile leave no room even in memory. */
-START_TEST(what_is_set_while_the_disk_is_full_is_kept_later) {
+TEST(what_is_set_while_the_disk_is_full_is_kept_later) {
   struct rlimit limit = {.rlim_cur = 1, .rlim_max = RLIM_INFINITY};
   int fd, passing;
   uint32_t job = enroll(&fd);
@@ -514,9 +499,8 @@ START_TEST(what_is_set_while_the_disk_is_full_is_kept_later) {
   ck_assert_uint_eq(enroll(&fd), job);
   ck_assert_uint_eq(attach_card(fd, 1, GIB, MANAGED).attached.capacity_bytes, 2 * GIB);
 }
-END_TEST
 
-START_TEST(two_daemons_share_no_folder) {
+TEST(two_daemons_share_no_folder) {
   struct daemon_process second = {0};
   ck_assert_int_eq(change_setting(it, GS_SET_TQ, 3 * NS_PER_S), 0);
   daemon_start(&second, (const char *const[]){"--state", folder, NULL});
@@ -526,26 +510,5 @@ START_TEST(two_daemons_share_no_folder) {
   restart(SIGTERM);
   ck_assert_uint_eq(default_tq_s(), 3);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {settings_outlive_it,
-                                settings_of_one_gpu_outlive_it,
-                                signals_set_as_well,
-                                the_later_word_counts,
-                                a_process_keeps_its_number_and_terms,
-                                numbers_are_given_once,
-                                what_is_set_for_a_process_outlives_its_connection,
-                                what_is_set_for_a_process_holds_for_all_its_connections,
-                                what_is_set_for_a_process_holds_for_those_that_come_back,
-                                another_process_is_given_nothing_of_it,
-                                a_gang_is_one_over_a_restart,
-                                a_gang_is_one_while_it_comes_back,
-                                runs_outlive_it_and_what_goes_on_is_none,
-                                what_was_on_no_gpu_is_no_run,
-                                a_damaged_file_does_not_keep_it_from_starting,
-                                what_is_set_while_the_disk_is_full_is_kept_later,
-                                two_daemons_share_no_folder,
-                                NULL};
-  return suite_main("daemon_restart", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_restart", set_up, tear_down); }

@@ -50,13 +50,12 @@ static void given(uint32_t weight, int32_t priority, uint64_t remaining_ns, uint
 
 /* ---- declarations ---- */
 
-START_TEST(who_declares_nothing_gets_the_defaults) {
+TEST(who_declares_nothing_gets_the_defaults) {
   attach_client(it, GIB);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
 }
-END_TEST
 
-START_TEST(a_declaration_counts_for_gpus_now_and_later) {
+TEST(a_declaration_counts_for_gpus_now_and_later) {
   int fd = register_client(it);
   declare(fd, 300, -5, 50 * NS_PER_S, 8 * GIB);
   ck_assert_uint_eq(attach_card(fd, 1, GIB, GS_ATTACH_MANAGED).attached.capacity_bytes, 8 * GIB);
@@ -72,9 +71,8 @@ START_TEST(a_declaration_counts_for_gpus_now_and_later) {
   given(GS_WEIGHT_MAX, -GS_PRIORITY_MAX, 0, 0);
   expect_silence(it, fd);
 }
-END_TEST
 
-START_TEST(only_clients_declare) {
+TEST(only_clients_declare) {
   int fd = connect_to(it);
   declare(fd, 1, 0, 0, 0);
   expect_end(fd);
@@ -83,7 +81,6 @@ START_TEST(only_clients_declare) {
   tell_simple(fd, GS_SET_TERMS);
   expect_end(fd);
 }
-END_TEST
 
 /* ---- limits ---- */
 
@@ -96,7 +93,7 @@ static struct gs_msg answer_to(int fd, uint64_t total_bytes) {
 
 static int ask_for(int fd, uint64_t total_bytes) { return answer_to(fd, total_bytes).status; }
 
-START_TEST(memory_has_a_limit) {
+TEST(memory_has_a_limit) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   expect(fd, GS_LOCK_OK);
@@ -118,9 +115,8 @@ START_TEST(memory_has_a_limit) {
   ck_assert_uint_eq(capacity.attached.limited, 0);
   ck_assert_int_eq(ask_for(fd, 5 * GIB), 0);
 }
-END_TEST
 
-START_TEST(it_counts_with_what_it_says_it_will_have) {
+TEST(it_counts_with_what_it_says_it_will_have) {
   int fd = register_client(it);
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   msg.declare.expected_bytes = 4 * GIB;
@@ -134,7 +130,6 @@ START_TEST(it_counts_with_what_it_says_it_will_have) {
   ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED_MEMORY, 0), 0);
   ck_assert_uint_eq(get_status(it, GS_STATUS_WAIT).wait_status.expected_bytes, GIB);
 }
-END_TEST
 
 static int register_needing(uint64_t bytes) {
   int fd = register_client(it);
@@ -145,7 +140,7 @@ static int register_needing(uint64_t bytes) {
 }
 
 /* Of 17 GiB, card and host. */
-START_TEST(for_what_it_says_it_needs_it_waits) {
+TEST(for_what_it_says_it_needs_it_waits) {
   start((const char *const[]){"--host-memory", "1G", NULL});
   int first = register_needing(12 * GIB), second = register_needing(8 * GIB);
   attach_card(first, 1, 0, GS_ATTACH_MANAGED);
@@ -162,10 +157,9 @@ START_TEST(for_what_it_says_it_needs_it_waits) {
   ck_assert_uint_ge(reply.mem_reply.granted_bytes, GIB);
   ck_assert_uint_eq(get_status(it, GS_STATUS_JOB).job_status.used_bytes, GIB);
 }
-END_TEST
 
 /* The one before it gives up without any event of its GPU; the next event is another GPU's coming. */
-START_TEST(a_gpu_that_comes_loses_no_answer) {
+TEST(a_gpu_that_comes_loses_no_answer) {
   start((const char *const[]){"--host-memory", "1G", NULL});
   int holder = attach_client(it, 8 * GIB), first = register_needing(16 * GIB), second = register_needing(GIB);
   expect(holder, GS_LOCK_OK);
@@ -181,10 +175,9 @@ START_TEST(a_gpu_that_comes_loses_no_answer) {
   ck_assert_int_eq(reply.status, 0);
   ck_assert_uint_ge(reply.mem_reply.granted_bytes, GIB);
 }
-END_TEST
 
 /* Others may wait for that. */
-START_TEST(who_has_memory_on_another_gpu_does_not_wait) {
+TEST(who_has_memory_on_another_gpu_does_not_wait) {
   start((const char *const[]){"--host-memory", "1G", NULL});
   int first = register_needing(12 * GIB), second = register_needing(8 * GIB);
   attach_card(first, 1, 0, GS_ATTACH_MANAGED);
@@ -206,9 +199,8 @@ START_TEST(who_has_memory_on_another_gpu_does_not_wait) {
   expect(second, GS_SCHED_ON);
   ck_assert_int_eq(expect(second, GS_MEM_REPLY).status, 0);
 }
-END_TEST
 
-START_TEST(a_soft_limit_is_no_limit) {
+TEST(a_soft_limit_is_no_limit) {
   int fd = register_client(it);
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   msg.declare.soft_limit_bytes = 2 * GIB;
@@ -223,11 +215,10 @@ START_TEST(a_soft_limit_is_no_limit) {
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect_silence(it, fd); /* to the program nothing has changed */
 }
-END_TEST
 
 /* ---- gpusharectl ---- */
 
-START_TEST(what_is_set_counts_more) {
+TEST(what_is_set_counts_more) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   ck_assert_int_eq(set_terms(it, job, GS_TERM_PRIORITY, (uint64_t)-3), 0);
@@ -238,10 +229,9 @@ START_TEST(what_is_set_counts_more) {
   ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 20), 0);
   given(20, -3, 9 * NS_PER_S, 0);
 }
-END_TEST
 
 /* By its slices of time it gets that beside others. */
-START_TEST(the_weight_is_a_slice_whether_turns_are_taken_or_not) {
+TEST(the_weight_is_a_slice_whether_turns_are_taken_or_not) {
   int fd = attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   expect(fd, GS_LOCK_OK);
@@ -259,9 +249,8 @@ START_TEST(the_weight_is_a_slice_whether_turns_are_taken_or_not) {
   expect(fd, GS_SCHED_OFF);
   expect_silence(it, fd);
 }
-END_TEST
 
-START_TEST(wrong_orders_are_refused) {
+TEST(wrong_orders_are_refused) {
   attach_client(it, GIB);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   ck_assert_int_eq(set_terms(it, job + 1, GS_TERM_WEIGHT, 10), -ENOENT);
@@ -270,7 +259,6 @@ START_TEST(wrong_orders_are_refused) {
   ck_assert_int_eq(set_terms(it, job, 77, 1), -EINVAL);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
 }
-END_TEST
 
 #define OWNER 65534
 #define STRANGER 65533
@@ -291,7 +279,7 @@ static void attach_with_wishes(int fd) {
   attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
 }
 
-START_TEST(what_programs_ask_for_has_bounds) {
+TEST(what_programs_ask_for_has_bounds) {
   start((const char *const[]){"--max-weight", "200", "--max-priority", "5", NULL});
   int fd = register_as(OWNER);
   if (fd < 0)
@@ -304,7 +292,6 @@ START_TEST(what_programs_ask_for_has_bounds) {
   ck_assert_int_eq(set_terms(it, job, GS_TERM_WEIGHT, 5000), 0);
   given(5000, -12, 0, 0);
 }
-END_TEST
 
 static void set_bounds(const char *text) {
   FILE *file = fopen(it->config, "w");
@@ -322,7 +309,7 @@ static void declare_production(int fd) {
 }
 
 /* As a lab has it. */
-START_TEST(by_default_nobody_asks_for_more) {
+TEST(by_default_nobody_asks_for_more) {
   int fd = register_as(OWNER);
   if (fd < 0)
     return;
@@ -331,18 +318,16 @@ START_TEST(by_default_nobody_asks_for_more) {
   declare_production(fd);
   ck_assert_int_eq(given_class(), GS_CLASS_STANDARD);
 }
-END_TEST
 
-START_TEST(who_may_change_settings_asks_for_what_it_likes) {
+TEST(who_may_change_settings_asks_for_what_it_likes) {
   int fd = register_client(it);
   attach_with_wishes(fd);
   given(500, 12, 0, 0);
   declare_production(fd);
   ck_assert_int_eq(given_class(), GS_CLASS_PRODUCTION);
 }
-END_TEST
 
-START_TEST(a_user_has_bounds_of_its_own) {
+TEST(a_user_has_bounds_of_its_own) {
   int fd = register_as(OWNER);
   if (fd < 0)
     return;
@@ -363,10 +348,9 @@ START_TEST(a_user_has_bounds_of_its_own) {
   ck_assert_uint_eq(answer.registered.reason, GS_REJECT_LIMIT);
   ck_assert_uint_eq(answer.registered.value, 1);
 }
-END_TEST
 
 /* Of both of its jobs together. */
-START_TEST(a_user_has_a_limit_of_memory) {
+TEST(a_user_has_a_limit_of_memory) {
   int one = register_as(OWNER), two = register_as(OWNER);
   if (one < 0)
     return;
@@ -385,7 +369,6 @@ START_TEST(a_user_has_a_limit_of_memory) {
   tell(one, &msg);
   ck_assert_int_eq(expect(one, GS_MEM_REPLY).status, 0);
 }
-END_TEST
 
 /* Do at once what has been told. Returns how many messages there were. */
 static unsigned obey_all(const int *fds, int count, unsigned *grants) {
@@ -409,7 +392,7 @@ static unsigned obey_all(const int *fds, int count, unsigned *grants) {
 }
 
 /* One job of a user has as many turns as 100 of another one. */
-START_TEST(users_take_turns) {
+TEST(users_take_turns) {
   enum { JOBS = 101, ALONE = 100, TURNS = 20 };
   unsigned grants[JOBS] = {0}, sum = 0;
   int fds[JOBS];
@@ -431,9 +414,8 @@ START_TEST(users_take_turns) {
   }
   ck_assert_uint_ge(grants[ALONE], TURNS / 2 - 3);
 }
-END_TEST
 
-START_TEST(bounds_can_change) {
+TEST(bounds_can_change) {
   int fd = register_as(OWNER);
   if (fd < 0)
     return;
@@ -445,7 +427,6 @@ START_TEST(bounds_can_change) {
   ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 6144);
   given(300, 7, 0, 0);
 }
-END_TEST
 
 /* A client of another user, until the other end of *control is closed. */
 static pid_t attach_as(uid_t uid, int control[2]) {
@@ -485,7 +466,7 @@ static int evict_as(uid_t uid, uint32_t job) {
   return -WEXITSTATUS(status);
 }
 
-START_TEST(owners_may_evict_their_own) {
+TEST(owners_may_evict_their_own) {
   int control[2];
   if (geteuid() != 0)
     return;
@@ -499,9 +480,8 @@ START_TEST(owners_may_evict_their_own) {
   close(control[1]);
   waitpid(client, NULL, 0);
 }
-END_TEST
 
-START_TEST(owners_may_ask_for_less) {
+TEST(owners_may_ask_for_less) {
   int control[2];
   if (geteuid() != 0)
     return; /* only root can be somebody else */
@@ -531,7 +511,6 @@ START_TEST(owners_may_ask_for_less) {
   close(control[1]);
   waitpid(client, NULL, 0);
 }
-END_TEST
 
 /* ---- learning ---- */
 
@@ -546,7 +525,7 @@ static int run_command(uint64_t command_hash) {
   return fd;
 }
 
-START_TEST(what_it_has_had_is_not_left) {
+TEST(what_it_has_had_is_not_left) {
   run_command(0);
   uint32_t job = get_status(it, GS_STATUS_JOB).job_status.job;
   ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED, 100 * NS_PER_S), 0);
@@ -557,7 +536,6 @@ START_TEST(what_it_has_had_is_not_left) {
   ck_assert_int_eq(set_terms(it, job, GS_TERM_EXPECTED, 1), 0);
   ck_assert_uint_eq(terms().terms_status.remaining_ns, 0); /* it takes longer: unknown */
 }
-END_TEST
 
 static uint64_t expected_of_next_run(uint64_t command_hash) {
   int fd = run_command(command_hash);
@@ -577,7 +555,7 @@ static void run_for_a_second(uint64_t command_hash) {
     poll(NULL, 0, 1);
 }
 
-START_TEST(a_run_teaches_what_the_next_one_takes) {
+TEST(a_run_teaches_what_the_next_one_takes) {
   ck_assert_uint_eq(expected_of_next_run(7), 0);
   run_for_a_second(7);
   uint64_t expected_ns = expected_of_next_run(7);
@@ -585,40 +563,11 @@ START_TEST(a_run_teaches_what_the_next_one_takes) {
   ck_assert_uint_lt(expected_ns, 10 * NS_PER_S);
   ck_assert_uint_eq(expected_of_next_run(8), 0);
 }
-END_TEST
 
-START_TEST(learning_can_be_switched_off) {
+TEST(learning_can_be_switched_off) {
   start((const char *const[]){"--learn", "no", NULL});
   run_for_a_second(7);
   ck_assert_uint_eq(expected_of_next_run(7), 0);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {who_declares_nothing_gets_the_defaults,
-                                a_declaration_counts_for_gpus_now_and_later,
-                                only_clients_declare,
-                                memory_has_a_limit,
-                                a_soft_limit_is_no_limit,
-                                it_counts_with_what_it_says_it_will_have,
-                                for_what_it_says_it_needs_it_waits,
-                                a_gpu_that_comes_loses_no_answer,
-                                who_has_memory_on_another_gpu_does_not_wait,
-                                what_is_set_counts_more,
-                                the_weight_is_a_slice_whether_turns_are_taken_or_not,
-                                wrong_orders_are_refused,
-                                what_programs_ask_for_has_bounds,
-                                bounds_can_change,
-                                by_default_nobody_asks_for_more,
-                                who_may_change_settings_asks_for_what_it_likes,
-                                a_user_has_bounds_of_its_own,
-                                a_user_has_a_limit_of_memory,
-                                users_take_turns,
-                                owners_may_ask_for_less,
-                                owners_may_evict_their_own,
-                                what_it_has_had_is_not_left,
-                                a_run_teaches_what_the_next_one_takes,
-                                learning_can_be_switched_off,
-                                NULL};
-  return suite_main("daemon_terms", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("daemon_terms", set_up, tear_down); }

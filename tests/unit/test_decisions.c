@@ -38,13 +38,12 @@ static struct sched_settings settings_of(const uint8_t uuid[GS_UUID_SIZE]) {
 
 static uint64_t tq_s(const uint8_t uuid[GS_UUID_SIZE]) { return settings_of(uuid).tq_ns / S; }
 
-START_TEST(without_any_the_configuration_counts) {
+TEST(without_any_the_configuration_counts) {
   ck_assert_uint_eq(tq_s(plain), 20);
   ck_assert_uint_eq(tq_s(special), 5);
 }
-END_TEST
 
-START_TEST(a_word_about_all_is_about_all) {
+TEST(a_word_about_all_is_about_all) {
   set(special, OVERRIDE_TQ, 7 * S);
   set(NULL, OVERRIDE_TQ, 3 * S);
   ck_assert_uint_eq(tq_s(plain), 3);
@@ -53,9 +52,8 @@ START_TEST(a_word_about_all_is_about_all) {
   ck_assert_uint_eq(tq_s(special),
                     20); /* the general value of the configuration, and all the same not its own */
 }
-END_TEST
 
-START_TEST(a_word_about_one_is_about_one) {
+TEST(a_word_about_one_is_about_one) {
   set(NULL, OVERRIDE_TQ, 3 * S);
   set(plain, OVERRIDE_TQ, 20 * S);
   ck_assert_uint_eq(tq_s(plain), 20);
@@ -63,16 +61,14 @@ START_TEST(a_word_about_one_is_about_one) {
   set(special, OVERRIDE_TQ, 9 * S);
   ck_assert_uint_eq(tq_s(special), 9);
 }
-END_TEST
 
-START_TEST(what_the_configuration_says_anyway_is_no_decision) {
+TEST(what_the_configuration_says_anyway_is_no_decision) {
   set(plain, OVERRIDE_TQ, 3 * S);
   set(plain, OVERRIDE_TQ, 20 * S);
   ck_assert_uint_eq(decisions.count, 0);
 }
-END_TEST
 
-START_TEST(a_changed_configuration_counts) {
+TEST(a_changed_configuration_counts) {
   set(plain, OVERRIDE_TQ, 3 * S);
   set(special, OVERRIDE_TQ, 7 * S);
   set(NULL, OVERRIDE_MODE, GS_MODE_ON);
@@ -86,7 +82,6 @@ START_TEST(a_changed_configuration_counts) {
   ck_assert_uint_eq(tq_s(plain), 21);
   ck_assert_uint_eq(settings_of(plain).mode, GS_MODE_ON);
 }
-END_TEST
 
 /* [gpu 7], and no GPU 7 yet: it is nobody's, least of all that of all GPUs. */
 static struct override *add_unsettled(void) {
@@ -96,7 +91,7 @@ static struct override *add_unsettled(void) {
   return own;
 }
 
-START_TEST(a_section_of_no_gpu_is_of_none) {
+TEST(a_section_of_no_gpu_is_of_none) {
   struct override *own = add_unsettled();
   set(NULL, OVERRIDE_TQ, 10 * S);
   ck_assert_uint_eq(tq_s(plain), 10);
@@ -107,10 +102,9 @@ START_TEST(a_section_of_no_gpu_is_of_none) {
   ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 0);
   ck_assert_uint_eq(tq_s(plain), 30);
 }
-END_TEST
 
 /* The cards are told late: what the configuration says of them is not known before. */
-START_TEST(what_is_not_known_yet_overrules_nothing) {
+TEST(what_is_not_known_yet_overrules_nothing) {
   struct override *own = add_unsettled();
   uint8_t seventh[GS_UUID_SIZE] = {7};
   memcpy(own->uuid, seventh, GS_UUID_SIZE);
@@ -127,9 +121,8 @@ START_TEST(what_is_not_known_yet_overrules_nothing) {
   ck_assert_uint_eq(decisions_review(&decisions, &general, &overrides), 1);
   ck_assert_uint_eq(tq_s(seventh), 11);
 }
-END_TEST
 
-START_TEST(there_is_a_bound) {
+TEST(there_is_a_bound) {
   uint8_t uuid[GS_UUID_SIZE] = {3};
   for (unsigned i = 0; i < DECISIONS_MAX + 5; i++) {
     memcpy(uuid + 4, &i, sizeof i);
@@ -138,17 +131,5 @@ START_TEST(there_is_a_bound) {
   ck_assert_uint_eq(decisions.count, DECISIONS_MAX);
   settings_of(plain); /* more GPUs than there may be: no harm */
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {without_any_the_configuration_counts,
-                                a_word_about_all_is_about_all,
-                                a_word_about_one_is_about_one,
-                                what_the_configuration_says_anyway_is_no_decision,
-                                a_changed_configuration_counts,
-                                a_section_of_no_gpu_is_of_none,
-                                what_is_not_known_yet_overrules_nothing,
-                                there_is_a_bound,
-                                NULL};
-  return suite_main("decisions", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("decisions", set_up, tear_down); }

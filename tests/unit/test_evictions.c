@@ -9,8 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "suite.h"
 
 #define PER_USER 32 /* memory of so many processes and GPUs is known; */
@@ -20,18 +19,12 @@
 #define MIB (UINT64_C(1) << 20)
 #define CARD (UINT64_C(1) << 40)
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
-static uint64_t now_ns;
 static pid_t processes[PER_USER + 1];
-
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) { (void)peer, (void)msg; }
 
 /* ---- what is played ---- */
 
-static void say(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns += 1000); }
+static void say(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static struct sched_job *job_of(int i) { return &peers[i].attachments[0]->job; }
 
@@ -45,8 +38,7 @@ static void say_of_turn(int i, enum gs_msg_type type) {
 
 static void come(int i, uid_t uid, pid_t pid, uint64_t bytes) {
   struct gs_msg hello = wire_msg(GS_REGISTER, 0), attach = wire_msg(GS_ATTACH, 0);
-  peers[i] = (struct peer){.uid = uid, .pid = pid, .pidfd = -1, .tokens = 1, .user = users_find(&users, uid)};
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
+  played_come(&peers[i], uid, pid);
   attach.attach.uuid[0] = 1;
   attach.attach.total_bytes = CARD;
   attach.attach.used_bytes = attach.attach.resident_bytes = bytes;
@@ -55,15 +47,7 @@ static void come(int i, uid_t uid, pid_t pid, uint64_t bytes) {
   ck_assert_ptr_nonnull(peers[i].attachments[0]);
 }
 
-static void go(int i) {
-  if (!peers[i].user)
-    return;
-  peers[i].closed = true;
-  while (!daemon_on_gone(&it, &peers[i], now_ns))
-    ;
-  user_release(peers[i].user, USER_CONNECTIONS, 1);
-  peers[i] = (struct peer){.fd = -1};
-}
+static void go(int i) { played_go(&peers[i]); }
 
 static void come_and_be_evicted(uid_t uid, pid_t pid) {
   come(0, uid, pid, MIB);
@@ -72,14 +56,10 @@ static void come_and_be_evicted(uid_t uid, pid_t pid) {
 }
 
 static void set_up(void) {
-  log_setup("test", LOG_LEVEL_ERROR);
-  now_ns = NS_PER_S;
-  users_init(&users, 100000);
-  daemon_init(&it, now_ns);
+  played_begin(peers, PEERS);
   it.scheduler.grace_ns = NS_PER_S;
   it.scheduler.defaults.tq_ns = NS_PER_MS;
-  memset(peers, 0, sizeof peers);
-  scheduler_set_mode(&it.scheduler, NULL, GS_MODE_ON, now_ns, &it.orders);
+  scheduler_set_mode(&it.scheduler, NULL, GS_MODE_ON, now_ns, &it.actions);
   come(WATCHER, 0, getpid(), 0);
   for (int i = 0; i <= PER_USER; i++) {
     processes[i] = fork();
@@ -97,16 +77,13 @@ static void tear_down(void) {
     kill(processes[i], SIGKILL);
     waitpid(processes[i], NULL, 0);
   }
-  for (int i = 0; i < PEERS; i++)
-    go(i);
-  daemon_end(&it);
-  ck_assert(users_are_clear(&users));
+  played_end();
 }
 
 /* ---- what stays ---- */
 
 /* More is not forgotten, but tried after a while whether it is there. */
-START_TEST(so_many_processes_of_a_user_are_known) {
+TEST(so_many_processes_of_a_user_are_known) {
   for (int i = 0; i < PER_USER; i++)
     come_and_be_evicted(100, processes[i]);
   ck_assert_uint_eq(gpu()->away_bytes, PER_USER * MIB);
@@ -119,9 +96,8 @@ START_TEST(so_many_processes_of_a_user_are_known) {
   come_and_be_evicted(101, processes[PER_USER]);
   ck_assert_uint_eq(gpu()->away_bytes, (PER_USER + 1) * MIB);
 }
-END_TEST
 
-START_TEST(so_many_of_all_users) {
+TEST(so_many_of_all_users) {
   for (int i = 0; i < OF_ALL; i++)
     come_and_be_evicted(100 + (uid_t)(i / PER_USER), processes[i % PER_USER]);
   ck_assert_uint_eq(gpu()->away_bytes, OF_ALL * MIB);
@@ -129,7 +105,6 @@ START_TEST(so_many_of_all_users) {
   ck_assert_uint_eq(gpu()->away_bytes, OF_ALL * MIB);
   ck_assert_uint_eq(gpu()->overhead_bytes, MIB);
 }
-END_TEST
 
 /* ---- silence ---- */
 
@@ -137,7 +112,7 @@ static void go_on(void) {
   uint64_t next_ns = scheduler_deadline_ns(&it.scheduler);
   ck_assert_uint_lt(next_ns, 10 * NS_PER_S);
   now_ns = next_ns > now_ns ? next_ns : now_ns;
-  scheduler_expire(&it.scheduler, now_ns, &it.orders);
+  scheduler_expire(&it.scheduler, now_ns, &it.actions);
 }
 
 /* It waits for its turn, and runs. */
@@ -159,12 +134,12 @@ static void be_silent(int i) {
 
 /* It has answered at last, and is silent in another turn, of which nobody has been told yet: that has just
  * begun. */
-START_TEST(each_silence_is_as_long_as_itself) {
+TEST(each_silence_is_as_long_as_itself) {
   come(0, 100, processes[0], MIB);
   come(1, 100, processes[1], MIB);
   say_of_turn(0, GS_REQ_LOCK);
   be_silent(0);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
   uint64_t end_ns = evict_deadline_ns(&it);
   ck_assert_uint_eq(end_ns, now_ns + 3 * NS_PER_S);
   say_of_turn(0, GS_LOCK_RELEASED);
@@ -176,15 +151,10 @@ START_TEST(each_silence_is_as_long_as_itself) {
   ck_assert_uint_le(now_ns, end_ns);
   evict_on_time(&it, end_ns);
   ck_assert(!peers[0].closed);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
   ck_assert_uint_eq(evict_deadline_ns(&it), now_ns + 3 * NS_PER_S);
   evict_on_time(&it, now_ns + 3 * NS_PER_S);
   ck_assert(peers[0].closed);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {so_many_processes_of_a_user_are_known, so_many_of_all_users,
-                                each_silence_is_as_long_as_itself, NULL};
-  return suite_main("evictions", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("evictions", set_up, tear_down); }

@@ -1,12 +1,12 @@
 /* test_gang_table.c - which jobs belong together. */
-#include "server/gang_table.h"
+#include "server/clients.h"
 #include "suite.h"
 
 static struct gang_table gangs;
 
 static void set_up(void) { gang_table_init(&gangs); }
 
-START_TEST(a_gang_has_a_user_and_a_name) {
+TEST(a_gang_has_a_user_and_a_name) {
   struct gang *gang = gang_table_enter(&gangs, 1000, "a");
   struct gang *of_other_name = gang_table_enter(&gangs, 1000, "b"),
               *of_other_user = gang_table_enter(&gangs, 1001, "a");
@@ -21,9 +21,8 @@ START_TEST(a_gang_has_a_user_and_a_name) {
   gang_table_leave(gang);
   gang_table_leave(gang);
 }
-END_TEST
 
-START_TEST(it_lasts_until_its_last_job_has_left) {
+TEST(it_lasts_until_its_last_job_has_left) {
   struct gang *gang = gang_table_enter(&gangs, 1000, "a");
   gang_table_enter(&gangs, 1000, "a");
   gang_table_leave(gang);
@@ -31,10 +30,9 @@ START_TEST(it_lasts_until_its_last_job_has_left) {
   gang_table_leave(gang);
   ck_assert_uint_eq(gangs.count, 0);
 }
-END_TEST
 
 /* Two names that differ only in what no terminal should see are two gangs. */
-START_TEST(people_see_a_printable_name) {
+TEST(people_see_a_printable_name) {
   struct gang *one = gang_table_enter(&gangs, 1000, "x\x1b"),
               *other = gang_table_enter(&gangs, 1000, "x\xc3");
   ck_assert_ptr_ne(one, other);
@@ -43,10 +41,5 @@ START_TEST(people_see_a_printable_name) {
   gang_table_leave(one);
   gang_table_leave(other);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_gang_has_a_user_and_a_name, it_lasts_until_its_last_job_has_left,
-                                people_see_a_printable_name, NULL};
-  return suite_main("gang_table", tests, set_up, NULL);
-}
+int main(void) { return suite_run_all("gang_table", set_up, NULL); }

@@ -6,9 +6,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
-#include "server/log_for.h"
+#include "played_daemon.h"
+#include "server/daemon_log.h"
 #include "suite.h"
 
 #define PEERS 32
@@ -16,18 +15,14 @@
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
 static struct gs_msg last[PEERS]; /* that the peer was told */
 static struct gs_msg status[1024];
 static size_t status_count;
-static uint64_t now_ns = NS_PER_S;
 
 /* ---- the socket side, as peer.h wants it ---- */
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
+static void note_sent(struct peer *peer, const struct gs_msg *msg) {
   if (!peer->closed && (msg->type == GS_ATTACHED || msg->type == GS_REJECTED || msg->type == GS_CAPACITY ||
                         msg->type == GS_REPLY))
     last[peer - peers] = *msg;
@@ -47,26 +42,16 @@ static void note_status(struct peer *peer) {
 
 /* ---- what is played ---- */
 
-static void tell(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns++); }
+static void tell(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static void come(int i, uid_t uid) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
-  peers[i] = (struct peer){.uid = uid, .pid = i + 1, .pidfd = -1, .tokens = 1};
+  played_come(&peers[i], uid, i + 1);
   memset(&last[i], 0, sizeof last[i]);
-  peers[i].user = users_find(&users, uid);
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
   tell(i, &msg);
 }
 
-static void go(int i) {
-  if (!peers[i].user)
-    return;
-  peers[i].closed = true;
-  while (!daemon_on_gone(&it, &peers[i], now_ns++))
-    ;
-  user_release(peers[i].user, USER_CONNECTIONS, 1);
-  peers[i].user = NULL;
-}
+static void go(int i) { played_go(&peers[i]); }
 
 static void attach_as(int i, uint32_t index, uint32_t card, uint64_t bytes) {
   struct gs_msg msg = wire_msg(GS_ATTACH, index);
@@ -106,7 +91,7 @@ static void tell_some_cards(enum cards_source source, bool partial, uint32_t cou
   memcpy(cards.list, list, count * sizeof *list);
   ck_assert_ptr_null(cards_settle(&cards));
   gpus_on_cards(&it, &cards, now_ns++);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
 }
 
 static void tell_cards(enum cards_source source, uint32_t count, const struct card *list) {
@@ -121,25 +106,16 @@ static uint32_t listed(size_t i) {
 }
 
 static void set_up(void) {
-  log_setup("test", LOG_LEVEL_ERROR);
   played_status_asked = note_status;
-  users_init(&users, 100000);
-  users_bound_clients(&users, 2048);
-  memset(peers, 0, sizeof peers);
-  daemon_init(&it, now_ns);
-}
-
-static void tear_down(void) {
-  for (int i = 0; i < PEERS; i++)
-    go(i);
-  daemon_end(&it);
+  played_sent = note_sent;
+  played_begin(peers, PEERS);
 }
 
 static void two_cards(void) { tell_cards(CARDS_NVML, 2, (struct card[]){card_at(20, 0), card_at(10, 1)}); }
 
 /* ---- without the host's word ---- */
 
-START_TEST(a_lie_is_healed_by_other_users) {
+TEST(a_lie_is_healed_by_other_users) {
   come(0, 100);
   attach(0, 7, MIB);
   ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB);
@@ -154,9 +130,8 @@ START_TEST(a_lie_is_healed_by_other_users) {
   ck_assert_uint_eq(status[0].gpu_status.total_bytes, 16 * GIB);
   ck_assert_str_eq(status[0].gpu_status.name, "card");
 }
-END_TEST
 
-START_TEST(a_lie_goes_with_its_last_job) {
+TEST(a_lie_goes_with_its_last_job) {
   come(0, 100);
   attach(0, 7, MIB);
   come(1, 101);
@@ -176,10 +151,9 @@ START_TEST(a_lie_goes_with_its_last_job) {
   attach(1, 7, 16 * GIB);
   ck_assert_uint_eq(last[1].attached.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
 /* Each change would be told to all of them. */
-START_TEST(who_says_something_else_each_time_changes_nothing) {
+TEST(who_says_something_else_each_time_changes_nothing) {
   for (int i = 0; i < 3; i++) {
     come(i, 100);
     attach(i, 7, 16 * GIB);
@@ -193,18 +167,16 @@ START_TEST(who_says_something_else_each_time_changes_nothing) {
   }
   ck_assert_uint_eq(last[1].type, 0);
 }
-END_TEST
 
-START_TEST(all_gpus_are_no_gpu) {
+TEST(all_gpus_are_no_gpu) {
   struct gs_msg msg = wire_msg(GS_ATTACH, 0);
   come(0, 100);
   tell(0, &msg);
   ck_assert(peers[0].closed);
   ck_assert_uint_eq(it.gpu_count, 0);
 }
-END_TEST
 
-START_TEST(a_user_may_bring_so_many_and_no_more) {
+TEST(a_user_may_bring_so_many_and_no_more) {
   for (int i = 0; i < 5; i++)
     come(i, 100);
   for (uint32_t card = 0; card < 300; card++)
@@ -216,10 +188,9 @@ START_TEST(a_user_may_bring_so_many_and_no_more) {
   ck_assert_uint_eq(last[10].type, GS_ATTACHED);
   ck_assert_uint_eq(last[10].attached.capacity_bytes, 16 * GIB);
 }
-END_TEST
 
 /* All of them in use. */
-START_TEST(no_number_of_users_takes_all_places) {
+TEST(no_number_of_users_takes_all_places) {
   for (int i = 0; i < 6; i++) {
     come(i, 100 + (uid_t)i);
     for (uint32_t k = 0; k < 64; k++)
@@ -232,9 +203,8 @@ START_TEST(no_number_of_users_takes_all_places) {
   attach(10, 7, 16 * GIB);
   ck_assert_uint_eq(last[10].type, GS_ATTACHED);
 }
-END_TEST
 
-START_TEST(a_picture_is_of_one_order) {
+TEST(a_picture_is_of_one_order) {
   size_t count;
   uint32_t gpus = 0;
   come(0, 100);
@@ -255,10 +225,9 @@ START_TEST(a_picture_is_of_one_order) {
   ck_assert_uint_eq(gpus, it.gpu_count);
   free(msgs);
 }
-END_TEST
 
 /* What they have left unused goes first, and nothing of anybody who has brought less. */
-START_TEST(users_who_fill_the_table_make_room) {
+TEST(users_who_fill_the_table_make_room) {
   come(0, 50);
   attach(0, 7, 16 * GIB);
   go(0);
@@ -276,9 +245,8 @@ START_TEST(users_who_fill_the_table_make_room) {
   ck_assert_uint_eq(listed(0), 7);
   ck_assert_uint_eq(status[0].gpu, 0);
 }
-END_TEST
 
-START_TEST(a_setting_outlives_the_gpu) {
+TEST(a_setting_outlives_the_gpu) {
   struct gs_msg msg = wire_msg(GS_SET_TQ, GS_GPU_ALL);
   come(0, 100);
   attach(0, 7, 16 * GIB);
@@ -300,11 +268,10 @@ START_TEST(a_setting_outlives_the_gpu) {
   for (size_t i = 0; i < status_count; i++)
     ck_assert_uint_eq(status[i].gpu_status.tq_ns, listed(i) == 7 ? 3 * NS_PER_S : 20 * NS_PER_S);
 }
-END_TEST
 
 /* ---- with it ---- */
 
-START_TEST(the_hosts_word_counts_alone) {
+TEST(the_hosts_word_counts_alone) {
   two_cards();
   come(0, 100);
   attach(0, 10, MIB);
@@ -317,9 +284,8 @@ START_TEST(the_hosts_word_counts_alone) {
   ck_assert_uint_eq(listed(1), 10);
   ck_assert_str_eq(status[1].gpu_status.name, "host's");
 }
-END_TEST
 
-START_TEST(what_the_host_has_not_is_refused) {
+TEST(what_the_host_has_not_is_refused) {
   two_cards();
   come(0, 100);
   for (uint32_t k = 0; k < 64; k++) {
@@ -335,9 +301,8 @@ START_TEST(what_the_host_has_not_is_refused) {
   ck_assert_uint_eq(last[0].type, GS_ATTACHED);
   ck_assert_uint_eq(it.rejected_counts[GS_REJECT_GPU], 64);
 }
-END_TEST
 
-START_TEST(it_may_come_late) {
+TEST(it_may_come_late) {
   come(0, 100);
   attach(0, 10, MIB); /* a lie about what will be GPU 1 */
   attach_as(0, 1, 99, MIB);
@@ -354,9 +319,8 @@ START_TEST(it_may_come_late) {
   look();
   ck_assert_uint_eq(status_count, 2);
 }
-END_TEST
 
-START_TEST(a_gpu_is_called_by_its_place) {
+TEST(a_gpu_is_called_by_its_place) {
   struct card cards[] = {card_at(20, 0), card_at(10, 1), card_at(30, 2), card_at(40, 3)};
   strcpy(cards[0].bus, "00000000:65:00.0"); /* NVML's */
   strcpy(cards[1].bus, "0000:75:00.0");
@@ -367,9 +331,8 @@ START_TEST(a_gpu_is_called_by_its_place) {
   for (int i = 0; i < 4; i++)
     ck_assert_str_eq(label_gpu(scheduler_find_gpu(&it.scheduler, cards[i].uuid)).text, names[i]);
 }
-END_TEST
 
-START_TEST(cards_come_and_go) {
+TEST(cards_come_and_go) {
   two_cards();
   come(0, 100);
   attach(0, 10, 16 * GIB);
@@ -383,9 +346,8 @@ START_TEST(cards_come_and_go) {
   look();
   ck_assert_uint_eq(status_count, 2);
 }
-END_TEST
 
-START_TEST(instances_stand_for_their_card) {
+TEST(instances_stand_for_their_card) {
   struct card cards[] = {card_at(20, 0), card_at(21, GS_GPU_NUMBER(0u, 1u)),
                          card_at(22, GS_GPU_NUMBER(0u, 2u)), card_at(10, 1)};
   cards[0].split = 1;
@@ -403,9 +365,8 @@ START_TEST(instances_stand_for_their_card) {
   look();
   ck_assert_uint_eq(status_count, 3);
 }
-END_TEST
 
-START_TEST(a_size_may_be_the_administrators) {
+TEST(a_size_may_be_the_administrators) {
   struct card card = card_at(10, 0);
   card.total_bytes = 0;
   struct override *own = overrides_provide_numbered(&it.configured_overrides, 0);
@@ -417,14 +378,13 @@ START_TEST(a_size_may_be_the_administrators) {
   ck_assert_uint_eq(last[0].attached.capacity_bytes, 8 * GIB);
   it.overrides.count = 0;
   gpus_settle(&it, now_ns++);
-  orders_tell_some(&it, PEERS, now_ns);
+  actions_tell_some(&it, PEERS, now_ns);
   ck_assert_uint_eq(last[0].attached.capacity_bytes, MIB); /* there is no better word */
 }
-END_TEST
 
 /* ---- where it tells of some ---- */
 
-START_TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
+TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
   tell_some_cards(CARDS_HOST, true, 1, (struct card[]){card_at(20, 1)});
   come(0, 100);
   attach_as(0, 0, 20, MIB);
@@ -447,9 +407,8 @@ START_TEST(what_the_host_does_not_tell_of_is_as_programs_say) {
   look();
   ck_assert_uint_eq(status_count, 2);
 }
-END_TEST
 
-START_TEST(what_no_program_says_any_more_is_gone) {
+TEST(what_no_program_says_any_more_is_gone) {
   tell_some_cards(CARDS_HOST, true, 1, (struct card[]){card_at(20, 0)});
   come(0, 100);
   for (uint32_t k = 0; k < 64; k++)
@@ -461,27 +420,5 @@ START_TEST(what_no_program_says_any_more_is_gone) {
   look();
   ck_assert_uint_eq(status_count, 1);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_lie_is_healed_by_other_users,
-                                a_lie_goes_with_its_last_job,
-                                who_says_something_else_each_time_changes_nothing,
-                                all_gpus_are_no_gpu,
-                                a_user_may_bring_so_many_and_no_more,
-                                no_number_of_users_takes_all_places,
-                                a_picture_is_of_one_order,
-                                users_who_fill_the_table_make_room,
-                                a_setting_outlives_the_gpu,
-                                the_hosts_word_counts_alone,
-                                what_the_host_has_not_is_refused,
-                                it_may_come_late,
-                                a_gpu_is_called_by_its_place,
-                                cards_come_and_go,
-                                instances_stand_for_their_card,
-                                a_size_may_be_the_administrators,
-                                what_the_host_does_not_tell_of_is_as_programs_say,
-                                what_no_program_says_any_more_is_gone,
-                                NULL};
-  return suite_main("gpus", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("gpus", set_up, played_end); }

@@ -3,8 +3,7 @@
 
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "suite.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -12,22 +11,18 @@
 #define BYTES (600 * MIB)
 #define PEERS 3
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
-static uint64_t now_ns;
 static struct gs_msg told[PEERS][256]; /* by type: the last */
 static unsigned rooms[PEERS];          /* in messages ROOM */
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
+static void note_sent(struct peer *peer, const struct gs_msg *msg) {
   told[peer - peers][msg->type] = *msg;
   rooms[peer - peers] += msg->type == GS_ROOM;
 }
 
 /* ---- what is played ---- */
 
-static void say(int i, struct gs_msg msg) { daemon_on_message(&it, &peers[i], &msg, now_ns += 1000); }
+static void say(int i, struct gs_msg msg) { played_say(&peers[i], &msg); }
 
 static void say_of_turn(int i, enum gs_msg_type type) {
   struct gs_msg msg = wire_msg(type, 0);
@@ -49,9 +44,8 @@ static struct gs_pass pass_of(int i) {
 static void connect_peer(int i, uid_t uid, int32_t pid) {
   struct gs_msg msg = wire_msg(GS_REGISTER, 0);
   msg.reg.pid = pid;
-  peers[i] = (struct peer){
-      .uid = uid, .pid = i + 1, .pidfd = -1, .near = true, .tokens = 1, .user = users_find(&users, uid)};
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
+  played_come(&peers[i], uid, i + 1);
+  peers[i].near = true;
   say(i, msg);
 }
 
@@ -83,29 +77,12 @@ static void run(int i) {
 }
 
 static void set_up(void) {
-  log_setup("test", LOG_LEVEL_ERROR);
-  now_ns = NS_PER_S;
-  users_init(&users, 100000);
-  users_bound_clients(&users, 2048);
-  daemon_init(&it, now_ns);
+  played_sent = note_sent;
+  played_begin(peers, PEERS);
   it.scheduler.host_memory_bytes = UINT64_C(1) << 40;
   it.scheduler.defaults.mode = GS_MODE_ON;
-  memset(peers, 0, sizeof peers);
   memset(told, 0, sizeof told);
   memset(rooms, 0, sizeof rooms);
-}
-
-static void tear_down(void) {
-  for (int i = 0; i < PEERS; i++) {
-    if (!peers[i].user)
-      continue;
-    peers[i].closed = true;
-    while (!daemon_on_gone(&it, &peers[i], now_ns))
-      ;
-    user_release(peers[i].user, USER_CONNECTIONS, 1);
-  }
-  daemon_end(&it);
-  ck_assert(users_are_clear(&users));
 }
 
 /* Peer 0 runs and peer 1 waits, both of them there. */
@@ -132,7 +109,7 @@ static void hand_over(void) {
 
 /* ---- tests ---- */
 
-START_TEST(who_gives_way_is_told_who_comes) {
+TEST(who_gives_way_is_told_who_comes) {
   come(0);
   come(1);
   begin_turns();
@@ -145,10 +122,9 @@ START_TEST(who_gives_way_is_told_who_comes) {
   come(2);
   ck_assert(is_told(2, GS_ROOM, -1));
 }
-END_TEST
 
 /* The order to stop has the room, and names nobody: nobody comes yet. */
-START_TEST(who_is_told_to_stop_is_told_who_comes_once_it_is_granted) {
+TEST(who_is_told_to_stop_is_told_who_comes_once_it_is_granted) {
   come(0);
   come(1);
   begin_turns();
@@ -165,10 +141,9 @@ START_TEST(who_is_told_to_stop_is_told_who_comes_once_it_is_granted) {
   say_resident(0, BYTES - MIB); /* and only once */
   ck_assert_uint_eq(rooms[0], before + 1);
 }
-END_TEST
 
 /* One comes after the other: the one that leaves still hears of the second. */
-START_TEST(who_is_leaving_hears_of_another_one) {
+TEST(who_is_leaving_hears_of_another_one) {
   come(0);
   come(1);
   come(2);
@@ -180,7 +155,6 @@ START_TEST(who_is_leaving_hears_of_another_one) {
   ck_assert_int_eq(peers[2].attachments[0]->job.state, GS_JOB_HOLDING);
   ck_assert(is_told(0, GS_ROOM, 2));
 }
-END_TEST
 
 static void differ_by_user(void) {
   connect_peer(1, 101, 1001);
@@ -232,7 +206,7 @@ static void (*const strangers[])(void) = {
     differ_by_user, differ_by_container, differ_by_origin, differ_by_kind, be_far,
     be_far_alone,   have_no_key,         have_no_pid,      be_managed};
 
-START_TEST(nothing_passes_to_others) {
+TEST_LOOP(nothing_passes_to_others, sizeof strangers / sizeof *strangers) {
   come(0);
   strangers[_i]();
   begin_turns();
@@ -240,10 +214,9 @@ START_TEST(nothing_passes_to_others) {
   ck_assert(is_told(0, GS_ROOM, -1));
   ck_assert_uint_eq(told[0][GS_DROP_LOCK].room.pass.name, 0);
 }
-END_TEST
 
 /* In the same container it does, also where the daemon is in another pid namespace. */
-START_TEST(memory_passes_within_a_container) {
+TEST(memory_passes_within_a_container) {
   connect_peer(0, 100, 1000);
   connect_peer(1, 100, 1001);
   for (int i = 0; i < 2; i++) {
@@ -257,7 +230,6 @@ START_TEST(memory_passes_within_a_container) {
   hand_over();
   ck_assert(is_told(0, GS_ROOM, 1));
 }
-END_TEST
 
 static void connect_person(int i) {
   peers[i] = (struct peer){.pid = i + 1, .pidfd = -1, .tokens = 1, .user = users_find(&users, 0)};
@@ -265,7 +237,7 @@ static void connect_person(int i) {
 }
 
 /* A holder that has all its memory takes no more. */
-START_TEST(who_lacks_nothing_is_no_heir) {
+TEST(who_lacks_nothing_is_no_heir) {
   struct gs_msg smaller = wire_msg(GS_SET_CAPACITY, GS_GPU_ALL);
   come(0);
   come(1);
@@ -280,18 +252,5 @@ START_TEST(who_lacks_nothing_is_no_heir) {
   ck_assert_uint_lt(told[0][GS_ROOM].room.room_bytes, before_bytes);
   ck_assert(is_told(0, GS_ROOM, -1));
 }
-END_TEST
 
-int main(void) {
-  Suite *suite = suite_create("heirs");
-  TCase *cases = tcase_create("heirs");
-  tcase_add_checked_fixture(cases, set_up, tear_down);
-  tcase_add_test(cases, who_gives_way_is_told_who_comes);
-  tcase_add_test(cases, who_is_told_to_stop_is_told_who_comes_once_it_is_granted);
-  tcase_add_test(cases, who_is_leaving_hears_of_another_one);
-  tcase_add_loop_test(cases, nothing_passes_to_others, 0, sizeof strangers / sizeof *strangers);
-  tcase_add_test(cases, memory_passes_within_a_container);
-  tcase_add_test(cases, who_lacks_nothing_is_no_heir);
-  suite_add_tcase(suite, cases);
-  return suite_run(suite);
-}
+int main(void) { return suite_run_all("heirs", set_up, played_end); }

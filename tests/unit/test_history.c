@@ -1,6 +1,6 @@
 /* test_history.c - what the daemon remembers of runs. */
 #include "common/clock.h"
-#include "server/history.h"
+#include "server/terms.h"
 #include "suite.h"
 
 #define ALICE 1000
@@ -20,16 +20,15 @@ static void add_s(uid_t uid, uint64_t command_hash, uint64_t s) {
   history_add(&history, uid, command_hash, s * NS_PER_S);
 }
 
-START_TEST(a_command_takes_what_it_took) {
+TEST(a_command_takes_what_it_took) {
   ck_assert_uint_eq(expected_s(ALICE, 1), 0);
   add_s(ALICE, 1, 100);
   ck_assert_uint_eq(expected_s(ALICE, 1), 100);
   ck_assert_uint_eq(expected_s(ALICE, 2), 0);
   ck_assert_uint_eq(expected_s(BOB, 1), 0);
 }
-END_TEST
 
-START_TEST(the_last_runs_count_most) {
+TEST(the_last_runs_count_most) {
   add_s(ALICE, 1, 100);
   add_s(ALICE, 1, 200);
   ck_assert_uint_eq(expected_s(ALICE, 1), 150);
@@ -38,18 +37,16 @@ START_TEST(the_last_runs_count_most) {
   history_add(&history, ALICE, 1, UINT64_MAX);
   ck_assert_uint_gt(history_expected_ns(&history, ALICE, 1), UINT64_MAX / 2 - 1);
 }
-END_TEST
 
-START_TEST(short_runs_and_unknown_commands_teach_nothing) {
+TEST(short_runs_and_unknown_commands_teach_nothing) {
   history_add(&history, ALICE, 1, NS_PER_S);
   ck_assert_uint_eq(expected_s(ALICE, 1), 0);
   add_s(ALICE, 0, 100);
   ck_assert_uint_eq(expected_s(ALICE, 0), 0);
   ck_assert_uint_eq(history.count, 0);
 }
-END_TEST
 
-START_TEST(the_longest_unused_is_forgotten_first) {
+TEST(the_longest_unused_is_forgotten_first) {
   for (uint64_t hash = 1; hash <= HISTORY_MAX; hash++)
     add_s(ALICE, hash, 100 + hash);
   ck_assert_uint_eq(history.count, HISTORY_MAX);
@@ -65,9 +62,8 @@ START_TEST(the_longest_unused_is_forgotten_first) {
   ck_assert_uint_eq(expected_s(ALICE, 5), 105);
   ck_assert_uint_eq(expected_s(BOB, 1), 7);
 }
-END_TEST
 
-START_TEST(one_user_makes_nothing_of_another_be_forgotten) {
+TEST(one_user_makes_nothing_of_another_be_forgotten) {
   for (uint64_t hash = 1; hash <= HISTORY_MAX / 4; hash++)
     add_s(BOB, hash, 7);
   for (uint64_t hash = 1; hash <= 3 * HISTORY_MAX; hash++)
@@ -79,14 +75,5 @@ START_TEST(one_user_makes_nothing_of_another_be_forgotten) {
   ck_assert_uint_eq(expected_s(BOB, 1), 7);
   ck_assert_uint_eq(history.count, HISTORY_MAX);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_command_takes_what_it_took,
-                                the_last_runs_count_most,
-                                short_runs_and_unknown_commands_teach_nothing,
-                                the_longest_unused_is_forgotten_first,
-                                one_user_makes_nothing_of_another_be_forgotten,
-                                NULL};
-  return suite_main("history", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("history", set_up, tear_down); }

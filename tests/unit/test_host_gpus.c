@@ -52,7 +52,7 @@ static void add(const char *gpu, const char *text) {
 
 static int read_all(void) { return host_gpus_read(folder, uuids, 2); }
 
-START_TEST(each_gpu_has_a_folder) {
+TEST(each_gpu_has_a_folder) {
   ck_assert_int_eq(read_all(), 0);
   add("0000:01:00.0", "Model: \t\t H200\nGPU UUID: \t GPU-0a000000-0000-0000-0000-000000000001\nBus: x\n");
   ck_assert_int_eq(read_all(), 1);
@@ -63,16 +63,14 @@ START_TEST(each_gpu_has_a_folder) {
   add("0000:03:00.0", "GPU UUID: GPU-0c000000-0000-0000-0000-000000000001\n");
   ck_assert_int_eq(read_all(), -E2BIG);
 }
-END_TEST
 
-START_TEST(who_does_not_know_one_knows_nothing) {
+TEST(who_does_not_know_one_knows_nothing) {
   add("0000:01:00.0", "GPU UUID: GPU-0a000000-0000-0000-0000-000000000001\n");
   add("0000:02:00.0", "GPU UUID: " UNKNOWN "\n");
   ck_assert_int_lt(read_all(), 0);
 }
-END_TEST
 
-START_TEST(cards_are_in_the_order_of_the_bus) {
+TEST(cards_are_in_the_order_of_the_bus) {
   struct cards cards;
   ck_assert_int_eq(host_gpus_cards("/nowhere/at/all", &cards), -ENOENT);
   ck_assert_int_eq(host_gpus_cards(folder, &cards), -ENODATA);
@@ -93,9 +91,8 @@ START_TEST(cards_are_in_the_order_of_the_bus) {
   ck_assert_str_eq(cards.list[1].name, "NVIDIA H200");
   ck_assert_str_eq(cards.list[1].bus, "0000:c1:00.0");
 }
-END_TEST
 
-START_TEST(a_card_without_a_uuid_is_left_out) {
+TEST(a_card_without_a_uuid_is_left_out) {
   struct cards cards;
   add("0000:01:00.0", "Model: H200\nGPU UUID: " UNKNOWN "\n");
   ck_assert_int_eq(host_gpus_cards(folder, &cards), -ENODATA); /* nothing is known */
@@ -111,9 +108,8 @@ START_TEST(a_card_without_a_uuid_is_left_out) {
   ck_assert_uint_eq(cards.list[1].uuid[0], 0x0b);
   ck_assert_uint_eq(cards.list[1].number, 4);
 }
-END_TEST
 
-START_TEST(a_card_that_cannot_be_read_is_left_out) {
+TEST(a_card_that_cannot_be_read_is_left_out) {
   struct cards cards;
   char path[96];
   add("0000:01:00.0", "GPU UUID: " UUID(a) "\n");
@@ -123,10 +119,9 @@ START_TEST(a_card_that_cannot_be_read_is_left_out) {
   ck_assert(cards.partial);
   ck_assert_uint_eq(cards.count, 1);
 }
-END_TEST
 
 /* The UUIDs of its instances are not told; the others' are. */
-START_TEST(a_card_with_instances_leaves_the_others_as_they_are) {
+TEST(a_card_with_instances_leaves_the_others_as_they_are) {
   struct cards cards;
   add("0000:01:00.0", "GPU UUID: " UUID(a) "\nDevice Minor: \t 1\n");
   add("0000:02:00.0", "GPU UUID: " UUID(b) "\nDevice Minor: \t 0\n");
@@ -137,10 +132,9 @@ START_TEST(a_card_with_instances_leaves_the_others_as_they_are) {
   ck_assert_uint_eq(cards.list[0].split, 0);
   ck_assert_uint_eq(cards.list[1].split, 1);
 }
-END_TEST
 
 /* By its minor: any may be the one that has instances. */
-START_TEST(a_card_without_a_minor_may_have_instances) {
+TEST(a_card_without_a_minor_may_have_instances) {
   struct cards cards;
   add("0000:01:00.0", "GPU UUID: " UUID(a) "\nDevice Minor: \t 1\n");
   add("0000:02:00.0", "GPU UUID: " UUID(b) "\n");
@@ -149,24 +143,11 @@ START_TEST(a_card_without_a_minor_may_have_instances) {
   ck_assert_uint_eq(cards.list[0].split, 1);
   ck_assert_uint_eq(cards.list[1].split, 1);
 }
-END_TEST
 
-START_TEST(nothing_need_be_there) {
+TEST(nothing_need_be_there) {
   ck_assert_int_eq(host_gpus_read("/nowhere/at/all", uuids, 2), -ENOENT);
   add("0000:01:00.0", "Model: H200\n");
   ck_assert_int_eq(read_all(), -ENODATA);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {each_gpu_has_a_folder,
-                                who_does_not_know_one_knows_nothing,
-                                cards_are_in_the_order_of_the_bus,
-                                a_card_without_a_uuid_is_left_out,
-                                a_card_that_cannot_be_read_is_left_out,
-                                a_card_with_instances_leaves_the_others_as_they_are,
-                                a_card_without_a_minor_may_have_instances,
-                                nothing_need_be_there,
-                                NULL};
-  return suite_main("host_gpus", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("host_gpus", set_up, tear_down); }

@@ -114,28 +114,26 @@ static void check_the_life(struct kept *read) {
   free(process);
 }
 
-START_TEST(it_comes_back) {
+TEST(it_comes_back) {
   tell_a_life();
   read_into(&kept);
   check_the_life(&kept);
 }
-END_TEST
 
-START_TEST(also_when_it_has_been_written_anew) {
+TEST(also_when_it_has_been_written_anew) {
   tell_a_life();
   read_into(&kept);
   write_all(NULL);
   read_into(&again);
   check_the_life(&again);
 }
-END_TEST
 
 static bool nobody(const struct kept_process *process) {
   (void)process;
   return false;
 }
 
-START_TEST(processes_that_are_gone_are_left_out) {
+TEST(processes_that_are_gone_are_left_out) {
   tell_a_life();
   read_into(&kept);
   write_all(nobody);
@@ -143,10 +141,9 @@ START_TEST(processes_that_are_gone_are_left_out) {
   ck_assert_uint_eq(again.process_count, 0);
   ck_assert_uint_eq(again.last_job_id, 15);
 }
-END_TEST
 
 /* Also after it has been written anew; the later word counts. A file without such lines has no gangs. */
-START_TEST(gangs_come_back) {
+TEST(gangs_come_back) {
   char line[KEPT_LINE_SIZE];
   struct kept_process process = {.pid = PID, .start = START, .uid = ALICE, .job_id = 12};
   uint64_t a = 1, b = UINT64_MAX;
@@ -173,18 +170,16 @@ START_TEST(gangs_come_back) {
   check_the_life(&again);
   ck_assert_ptr_null(kept_next_of_gang(&again, NULL, ALICE, a));
 }
-END_TEST
 
-START_TEST(jobs_end) {
+TEST(jobs_end) {
   char line[KEPT_LINE_SIZE];
   tell_a_life();
   add(line, kept_line_gone(line, PID, 12));
   read_into(&kept);
   ck_assert_uint_eq(kept.process_count, 0);
 }
-END_TEST
 
-START_TEST(jobs_of_another_boot_are_others) {
+TEST(jobs_of_another_boot_are_others) {
   tell_a_life();
   ck_assert_int_eq(kept_read(&kept, text, size, "another"), 0);
   ck_assert(!kept.this_boot);
@@ -201,9 +196,8 @@ START_TEST(jobs_of_another_boot_are_others) {
   ck_assert_uint_eq(again.last_job_id, 16);
   ck_assert_uint_eq(again.process_count, 0);
 }
-END_TEST
 
-START_TEST(later_words_count) {
+TEST(later_words_count) {
   char line[KEPT_LINE_SIZE];
   struct decision other = quantum;
   struct decision all = {.field = OVERRIDE_TQ, .value = 9 * NS_PER_S};
@@ -220,9 +214,8 @@ START_TEST(later_words_count) {
   read_into(&again);
   ck_assert_uint_eq(again.decisions.count, 1);
 }
-END_TEST
 
-START_TEST(a_later_version_is_not_understood) {
+TEST(a_later_version_is_not_understood) {
   char *digit;
   tell_a_life();
   text[size] = '\0';
@@ -233,7 +226,6 @@ START_TEST(a_later_version_is_not_understood) {
   ck_assert_int_eq(kept_read(&again, text, size, BOOT), 0);
   ck_assert_uint_eq(again.wrong_lines, 1);
 }
-END_TEST
 
 /* ---- damage ---- */
 
@@ -259,7 +251,7 @@ static void check_damaged(size_t wrong_lines_most) {
   check_sane(&kept);
 }
 
-START_TEST(each_byte_costs_its_line_alone) {
+TEST(each_byte_costs_its_line_alone) {
   static const uint8_t flips[] = {0x01, 0x80, 0xff, '\n', '\t', 0x10};
   tell_a_life();
   for (size_t at = 0; at < size; at++)
@@ -273,16 +265,14 @@ START_TEST(each_byte_costs_its_line_alone) {
     }
   check_damaged(0);
 }
-END_TEST
 
-START_TEST(each_length_keeps_what_is_whole) {
+TEST(each_length_keeps_what_is_whole) {
   tell_a_life();
   for (size_t whole = size; size > 0; size--) {
     check_damaged(0);
     ck_assert(size == whole || kept.last_job_id < 15);
   }
 }
-END_TEST
 
 static const char *const absurd[] = {
     "set\tall\ttq\t1\t0",
@@ -315,7 +305,7 @@ static const char *const absurd[] = {
 };
 
 /* With right checksums. */
-START_TEST(absurd_values_are_not_taken) {
+TEST(absurd_values_are_not_taken) {
   tell_a_life();
   for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
     char line[KEPT_LINE_SIZE];
@@ -330,9 +320,8 @@ START_TEST(absurd_values_are_not_taken) {
     size = before;
   }
 }
-END_TEST
 
-START_TEST(long_lines_are_passed_over) {
+TEST(long_lines_are_passed_over) {
   memset(text, 'x', 2000);
   text[2000] = '\n';
   size = 2001;
@@ -342,10 +331,9 @@ START_TEST(long_lines_are_passed_over) {
   kept.wrong_lines = 0;
   check_the_life(&kept);
 }
-END_TEST
 
 /* What one user has run and what its commands take displaces nothing of another's, also in the file. */
-START_TEST(one_user_displaces_no_lines_of_another) {
+TEST(one_user_displaces_no_lines_of_another) {
   char line[KEPT_LINE_SIZE];
   struct gs_msg command = wire_msg(GS_EVENT, GS_GPU_ALL);
   command.event.kind = GS_EVENT_COMMAND;
@@ -363,7 +351,6 @@ START_TEST(one_user_displaces_no_lines_of_another) {
   ck_assert_uint_eq(history_expected_ns(&kept.history, ALICE, 99), 5 * NS_PER_S);
   ck_assert_str_eq(record_next(&kept.runs, 0)->msg.event.text, "python train.py --epochs 3");
 }
-END_TEST
 
 static struct kept_process *leaving(pid_t pid, uid_t uid, bool standing) {
   struct kept_process *process = calloc(1, sizeof *process);
@@ -376,7 +363,7 @@ static struct kept_process *leaving(pid_t pid, uid_t uid, bool standing) {
 }
 
 /* Whatever its owners set for others of theirs. */
-START_TEST(what_stands_is_not_displaced) {
+TEST(what_stands_is_not_displaced) {
   ck_assert_ptr_null(kept_leave(&kept, leaving(1, ALICE, true)));
   for (pid_t pid = 2; pid < 2 + 2 * KEPT_AWAY_MAX; pid++)
     free(kept_leave(&kept, leaving(pid, ALICE + (uid_t)(pid % 2 ? 0 : pid / 8), false)));
@@ -387,9 +374,8 @@ START_TEST(what_stands_is_not_displaced) {
   ck_assert(process->left);
   free(process);
 }
-END_TEST
 
-START_TEST(a_user_has_so_many_away_and_no_more) {
+TEST(a_user_has_so_many_away_and_no_more) {
   for (pid_t pid = 1; pid <= KEPT_AWAY_PER_USER; pid++)
     ck_assert_ptr_null(kept_leave(&kept, leaving(pid, ALICE, false)));
   struct kept_process *oldest = kept_leave(&kept, leaving(KEPT_AWAY_PER_USER + 1, ALICE, false));
@@ -398,10 +384,9 @@ START_TEST(a_user_has_so_many_away_and_no_more) {
   free(oldest);
   ck_assert_ptr_null(kept_leave(&kept, leaving(KEPT_AWAY_PER_USER + 2, ALICE + 1, false)));
 }
-END_TEST
 
 static bool is_odd(const struct kept_process *process) { return process->pid % 2; }
-START_TEST(what_has_ended_is_found) {
+TEST(what_has_ended_is_found) {
   for (pid_t pid = 1; pid <= 4; pid++)
     ck_assert_ptr_null(kept_leave(&kept, leaving(pid, ALICE, true)));
   for (int i = 0; i < 4; i++) {
@@ -411,25 +396,5 @@ START_TEST(what_has_ended_is_found) {
   }
   ck_assert_uint_eq(kept.away_count, 2);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {it_comes_back,
-                                also_when_it_has_been_written_anew,
-                                processes_that_are_gone_are_left_out,
-                                gangs_come_back,
-                                jobs_end,
-                                jobs_of_another_boot_are_others,
-                                later_words_count,
-                                a_later_version_is_not_understood,
-                                each_byte_costs_its_line_alone,
-                                each_length_keeps_what_is_whole,
-                                absurd_values_are_not_taken,
-                                long_lines_are_passed_over,
-                                one_user_displaces_no_lines_of_another,
-                                what_stands_is_not_displaced,
-                                a_user_has_so_many_away_and_no_more,
-                                what_has_ended_is_found,
-                                NULL};
-  return suite_main("kept", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("kept", set_up, tear_down); }

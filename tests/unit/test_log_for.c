@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 #include "suite.h"
 
 static unsigned passed, told; /* lines; and what others have said to be left out */
@@ -52,7 +52,7 @@ static void say(uid_t uid, unsigned times) {
     log_for(uid, LOG_LEVEL_INFO, "number %u of %s", i, "many");
 }
 
-START_TEST(a_burst_passes_and_the_rest_is_counted) {
+TEST(a_burst_passes_and_the_rest_is_counted) {
   ck_assert_uint_eq(log_for_deadline_ns(), UINT64_MAX);
   say(1000, 500);
   ck_assert_uint_ge(passed, LOG_FOR_BURST);
@@ -66,9 +66,8 @@ START_TEST(a_burst_passes_and_the_rest_is_counted) {
   ck_assert_uint_eq(passed + told, 500);
   ck_assert_uint_eq(log_for_deadline_ns(), UINT64_MAX);
 }
-END_TEST
 
-START_TEST(others_and_other_kinds_are_not_left_out) {
+TEST(others_and_other_kinds_are_not_left_out) {
   say(1000, 500);
   unsigned before = passed;
   say(1001, LOG_FOR_BURST);
@@ -77,27 +76,24 @@ START_TEST(others_and_other_kinds_are_not_left_out) {
     log_for(1000, LOG_LEVEL_INFO, "another kind");
   ck_assert_uint_eq(passed, before + 2 * LOG_FOR_BURST);
 }
-END_TEST
 
-START_TEST(quiet_lines_take_nothing) {
+TEST(quiet_lines_take_nothing) {
   for (unsigned i = 0; i < 500; i++)
     log_for(1000, LOG_LEVEL_DEBUG, "quiet");
   ck_assert_uint_eq(log_for_deadline_ns(), UINT64_MAX);
   ck_assert_uint_eq(passed, 0);
 }
-END_TEST
 
-START_TEST(many_users_together_are_bounded) {
+TEST(many_users_together_are_bounded) {
   for (uid_t uid = 1000; uid < 5000; uid++)
     say(uid, 30);
   ck_assert_uint_le(passed, (LOG_FOR_BUCKETS + 1) * most());
   log_for_end();
   ck_assert_uint_eq(passed + told, 4000 * 30);
 }
-END_TEST
 
 /* The loop has been held up: by then the bucket is full again, but what it has left out is not told yet. */
-START_TEST(nor_do_others_take_the_place_of_what_is_left_out) {
+TEST(nor_do_others_take_the_place_of_what_is_left_out) {
   say(1000, 500);
   ck_assert_uint_lt(passed, 500);
   late_ns = 60 * NS_PER_S;
@@ -106,7 +102,6 @@ START_TEST(nor_do_others_take_the_place_of_what_is_left_out) {
   log_for_end();
   ck_assert_uint_eq(passed + told, 500 + 2 * LOG_FOR_BUCKETS);
 }
-END_TEST
 
 static char last[LOG_LINE_SIZE];
 
@@ -117,7 +112,7 @@ static bool keep_line(const char *text, size_t length, unsigned lines) {
 }
 
 /* The most important of them says how loud that is. */
-START_TEST(what_is_left_out_is_as_loud_as_it_was) {
+TEST(what_is_left_out_is_as_loud_as_it_was) {
   static const enum log_level levels[] = {LOG_LEVEL_INFO, LOG_LEVEL_WARN};
   for (unsigned i = 0; i < 500; i++)
     log_for(1000, levels[i >= 250], "of two levels");
@@ -126,9 +121,8 @@ START_TEST(what_is_left_out_is_as_loud_as_it_was) {
   ck_assert_ptr_nonnull(strstr(last, "warn"));
   ck_assert_ptr_nonnull(strstr(last, "left out"));
 }
-END_TEST
 
-START_TEST(who_and_what_is_left_out) {
+TEST(who_and_what_is_left_out) {
   char path[] = "/tmp/gpushare-passwd-XXXXXX";
   FILE *file = fdopen(mkstemp(path), "w");
   fputs("root:x:0:0::/root:/bin/sh\nal\tice:x:1000:1000::/:\nother:x:1000:1000::/:\nno user\n", file);
@@ -145,16 +139,5 @@ START_TEST(who_and_what_is_left_out) {
   user_names_read("/nowhere");
   ck_assert_ptr_null(user_names_find(1000));
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_burst_passes_and_the_rest_is_counted,
-                                others_and_other_kinds_are_not_left_out,
-                                quiet_lines_take_nothing,
-                                many_users_together_are_bounded,
-                                nor_do_others_take_the_place_of_what_is_left_out,
-                                what_is_left_out_is_as_loud_as_it_was,
-                                who_and_what_is_left_out,
-                                NULL};
-  return suite_main("log_for", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("log_for", set_up, tear_down); }

@@ -60,26 +60,22 @@ int lookout_hear(const struct lookout *lookout, struct lookout_answer *answer) {
 
 void lookout_replace(struct lookout *lookout) { lookout->worker = 0; }
 
+static struct peer *settled[MANY];
+static enum presence_verdict verdicts[MANY];
+static int settled_count;
+
 static void answer(uint64_t id, int found) {
+  struct gs_msg attach;
   answers[answered++] = (struct lookout_answer){.id = id, .found = found};
   presence_on_event(&server);
+  while ((settled[settled_count] = presence_next_settled(&server, &attach, &verdicts[settled_count])))
+    settled_count++;
 }
 
 /* One that looks begins: what was asked before is forgotten. */
 static void begin_looking(void) { answer(0, 1); }
 
 /* ---- the daemon around it ---- */
-
-static struct peer *settled[MANY];
-static enum presence_verdict verdicts[MANY];
-static int settled_count;
-
-void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
-                        enum presence_verdict verdict, uint64_t now_ns) {
-  (void)daemon, (void)msg, (void)now_ns;
-  settled[settled_count] = peer;
-  verdicts[settled_count++] = verdict;
-}
 
 static bool card_is_told;
 
@@ -89,7 +85,7 @@ const struct card *cards_find(const struct cards *cards, const uint8_t uuid[GS_U
   return card_is_told ? &card : NULL;
 }
 
-void peers_set_events(struct peer *peer, uint32_t events) { (void)peer, (void)events; }
+void peer_set_events(struct peer *peer, uint32_t events) { (void)peer, (void)events; }
 
 void peer_close(struct peer *peer, const char *why) {
   (void)why;
@@ -140,7 +136,7 @@ static void tear_down(void) {
 
 /* ---- tests ---- */
 
-START_TEST(who_has_it_open_is_admitted) {
+TEST(who_has_it_open_is_admitted) {
   attach(come(0, 1000));
   answer(2, 1);
   attach(come(1, 1000));
@@ -149,10 +145,9 @@ START_TEST(who_has_it_open_is_admitted) {
   ck_assert_int_eq(verdicts[0], PRESENCE_ADMITTED);
   ck_assert_int_eq(verdicts[1], PRESENCE_REFUSED);
 }
-END_TEST
 
 /* Another process may have had its number by the time of the look. */
-START_TEST(what_is_found_of_a_process_that_has_ended_is_not_its_own) {
+TEST(what_is_found_of_a_process_that_has_ended_is_not_its_own) {
   int ends[2];
   char byte;
   ck_assert_int_eq(pipe(ends), 0);
@@ -177,10 +172,9 @@ START_TEST(what_is_found_of_a_process_that_has_ended_is_not_its_own) {
   ck_assert_int_eq(settled_count, 2);
   ck_assert_int_eq(verdicts[1], PRESENCE_REFUSED);
 }
-END_TEST
 
 /* Its device is not known either. */
-START_TEST(of_a_gpu_that_the_host_does_not_tell_of_nothing_is_known) {
+TEST(of_a_gpu_that_the_host_does_not_tell_of_nothing_is_known) {
   struct gs_msg msg = wire_msg(GS_ATTACH, 0);
   card_is_told = false;
   ck_assert_int_eq(peer_check_presence(come(0, 1000), &msg), PRESENCE_ADMITTED); /* gpus.c refuses it */
@@ -190,9 +184,8 @@ START_TEST(of_a_gpu_that_the_host_does_not_tell_of_nothing_is_known) {
   ck_assert_int_eq(peer_check_presence(come(0, 1000), &msg), PRESENCE_ADMITTED);
   ck_assert_int_eq(asked, 0);
 }
-END_TEST
 
-START_TEST(a_user_has_one_look_at_a_time) {
+TEST(a_user_has_one_look_at_a_time) {
   for (int i = 0; i < 3; i++)
     attach(come(i, 1000));
   ck_assert_int_eq(asked, 1);
@@ -207,9 +200,8 @@ START_TEST(a_user_has_one_look_at_a_time) {
   answer(5, 1);
   ck_assert_int_eq(settled_count, 4);
 }
-END_TEST
 
-START_TEST(few_questions_wait_at_the_lookout) {
+TEST(few_questions_wait_at_the_lookout) {
   for (int i = 0; i < 8; i++)
     attach(come(i, 1000 + (uid_t)i));
   for (int i = 0; i < 8; i++) {
@@ -218,10 +210,9 @@ START_TEST(few_questions_wait_at_the_lookout) {
   }
   ck_assert_int_eq(settled_count, 8);
 }
-END_TEST
 
 /* Its question is still with the lookout: it does not get the other place by that. */
-START_TEST(a_user_that_leaves_is_still_looked_for) {
+TEST(a_user_that_leaves_is_still_looked_for) {
   for (int i = 0; i < 10; i++) {
     attach(come(0, 1000));
     presence_forget(&peers[0]);
@@ -240,10 +231,9 @@ START_TEST(a_user_that_leaves_is_still_looked_for) {
   ck_assert_ptr_eq(settled[1], &peers[0]);
   ck_assert_int_eq(verdicts[1], PRESENCE_REFUSED);
 }
-END_TEST
 
 /* The same connection asks again, and another one looks: what the first one has found is nobody's. */
-START_TEST(a_late_answer_is_nobodys) {
+TEST(a_late_answer_is_nobodys) {
   attach(come(0, 1000));
   presence_forget(&peers[0]);
   attach(&peers[0]);
@@ -255,10 +245,9 @@ START_TEST(a_late_answer_is_nobodys) {
   ck_assert_int_eq(settled_count, 1);
   ck_assert_int_eq(verdicts[0], PRESENCE_REFUSED);
 }
-END_TEST
 
 /* It is not known what has become of them: asked again, each once. */
-START_TEST(what_another_lookout_was_asked_is_asked_again) {
+TEST(what_another_lookout_was_asked_is_asked_again) {
   attach(come(0, 1000));
   attach(come(1, 1001));
   attach(come(2, 1000));
@@ -268,17 +257,5 @@ START_TEST(what_another_lookout_was_asked_is_asked_again) {
     answer(id, 1);
   ck_assert_int_eq(settled_count, 3);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {who_has_it_open_is_admitted,
-                                what_is_found_of_a_process_that_has_ended_is_not_its_own,
-                                of_a_gpu_that_the_host_does_not_tell_of_nothing_is_known,
-                                a_user_has_one_look_at_a_time,
-                                few_questions_wait_at_the_lookout,
-                                a_user_that_leaves_is_still_looked_for,
-                                a_late_answer_is_nobodys,
-                                what_another_lookout_was_asked_is_asked_again,
-                                NULL};
-  return suite_main("looks", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("looks", set_up, tear_down); }

@@ -57,7 +57,7 @@ static int count_of(const char *part) {
 
 #define has(part) ck_assert_msg(strstr(text, part) != NULL, "no %s", part)
 
-START_TEST(values_have_no_more_digits_than_they_need) {
+TEST(values_have_no_more_digits_than_they_need) {
   daemon_.client_count = 3;
   read_as(DIALECT_PROMETHEUS, 0);
   has("\nprocess_start_time_seconds 1.5\n");
@@ -69,16 +69,14 @@ START_TEST(values_have_no_more_digits_than_they_need) {
   read_as(DIALECT_PROMETHEUS, 0);
   has("\nprocess_start_time_seconds 2.0\n");
 }
-END_TEST
 
-START_TEST(values_of_labels_are_escaped) {
+TEST(values_of_labels_are_escaped) {
   add_job(0, "a\"b\\c\nd\x80");
   read_as(DIALECT_PROMETHEUS, 0);
   has("name=\"a\\\"b\\\\c\\nd?\"");
 }
-END_TEST
 
-START_TEST(openmetrics_names_a_family_without_its_suffix_and_ends) {
+TEST(openmetrics_names_a_family_without_its_suffix_and_ends) {
   read_as(DIALECT_OPENMETRICS, 0);
   has("# TYPE process_cpu_seconds counter\n# UNIT process_cpu_seconds seconds\nprocess_cpu_seconds_total ");
   has("# TYPE gpushare_build info\ngpushare_build_info{");
@@ -89,9 +87,8 @@ START_TEST(openmetrics_names_a_family_without_its_suffix_and_ends) {
   ck_assert_ptr_null(strstr(text, "# EOF"));
   ck_assert_ptr_null(strstr(text, "# UNIT"));
 }
-END_TEST
 
-START_TEST(buckets_include_the_smaller_ones) {
+TEST(buckets_include_the_smaller_ones) {
   gpu.sched.handover.costs[0] = 2;
   gpu.sched.handover.costs[3] = 1;
   gpu.sched.handover.costs[SCHED_COST_BOUNDS] = 4;
@@ -109,9 +106,8 @@ START_TEST(buckets_include_the_smaller_ones) {
   has("gpushare_gpu_handover_duration_seconds_sum{gpu=\"GPU-01000000-0000-0000-0000-000000000000\"} 1.5\n");
   has("gpushare_gpu_handover_duration_seconds_count{gpu=\"GPU-01000000-0000-0000-0000-000000000000\"} 7\n");
 }
-END_TEST
 
-START_TEST(only_so_many_jobs_have_samples_of_their_own) {
+TEST(only_so_many_jobs_have_samples_of_their_own) {
   for (int i = 0; i < JOBS; i++)
     add_job(i, "job");
   read_as(DIALECT_PROMETHEUS, 0);
@@ -119,9 +115,8 @@ START_TEST(only_so_many_jobs_have_samples_of_their_own) {
   has("\ngpushare_jobs_unlisted 88\n");
   has("class=\"standard\"} 600\n");
 }
-END_TEST
 
-START_TEST(each_user_has_what_it_cost_the_loop) {
+TEST(each_user_has_what_it_cost_the_loop) {
   static struct users users;
   users_init(&users, 1024);
   daemon_.accounts = &users;
@@ -139,7 +134,6 @@ START_TEST(each_user_has_what_it_cost_the_loop) {
     user_release(users_find(&users, uid), USER_BYTES, 1);
   users_end(&users);
 }
-END_TEST
 
 static void remove_job(int i) {
   struct sched_change change;
@@ -152,7 +146,7 @@ static void remove_job(int i) {
 }
 
 /* Some leave just when they would be next. */
-START_TEST(a_text_is_made_in_slices_while_jobs_leave) {
+TEST(a_text_is_made_in_slices_while_jobs_leave) {
   struct metrics metrics;
   size_t size;
   int left = 100, slices = 1;
@@ -177,7 +171,6 @@ START_TEST(a_text_is_made_in_slices_while_jobs_leave) {
   ck_assert_int_eq(moved, 70);
   ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 12);
 }
-END_TEST
 
 static void expect_address(const char *address_text) {
   struct address address;
@@ -187,7 +180,7 @@ static void expect_address(const char *address_text) {
   ck_assert_str_eq(again, address_text);
 }
 
-START_TEST(addresses_are_numbers_or_absolute_paths) {
+TEST(addresses_are_numbers_or_absolute_paths) {
   static const char *const wrong[] = {
       "",          "9465",         ":9465",        "localhost:9465",
       "127.0.0.1", "127.1:80x",    "1.2.3.4:-1",   "1.2.3.4:65536",
@@ -204,17 +197,5 @@ START_TEST(addresses_are_numbers_or_absolute_paths) {
   memset(long_path + strlen(long_path), 'x', 120);
   ck_assert_int_lt(address_parse(long_path, &address), 0);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {values_have_no_more_digits_than_they_need,
-                                values_of_labels_are_escaped,
-                                openmetrics_names_a_family_without_its_suffix_and_ends,
-                                buckets_include_the_smaller_ones,
-                                only_so_many_jobs_have_samples_of_their_own,
-                                each_user_has_what_it_cost_the_loop,
-                                a_text_is_made_in_slices_while_jobs_leave,
-                                addresses_are_numbers_or_absolute_paths,
-                                NULL};
-  return suite_main("metrics", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("metrics", set_up, tear_down); }

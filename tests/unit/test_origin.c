@@ -1,5 +1,5 @@
 /* test_origin.c - where processes come from, by control groups as they are found on hosts. */
-#include "server/origin.h"
+#include "server/process.h"
 #include "suite.h"
 
 #define ID "3f2a9c1b4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8"
@@ -27,7 +27,7 @@ static void expect_all(const struct example *examples, size_t count) {
 }
 #define EXPECT_ALL(examples) expect_all(examples, sizeof examples / sizeof *examples)
 
-START_TEST(containers_of_version_2) {
+TEST(containers_of_version_2) {
   static const struct example examples[] = {
       {"0::/system.slice/docker-" ID ".scope\n", GS_ORIGIN_DOCKER, SHORT, SHORT},
       {"0::/docker/" ID "\n", GS_ORIGIN_DOCKER, SHORT, SHORT},
@@ -50,9 +50,8 @@ START_TEST(containers_of_version_2) {
   };
   EXPECT_ALL(examples);
 }
-END_TEST
 
-START_TEST(pods) {
+TEST(pods) {
   static const struct example examples[] = {
       {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" POD_UNIT
        ".slice/cri-containerd-" ID ".scope\n",
@@ -75,9 +74,8 @@ START_TEST(pods) {
   };
   EXPECT_ALL(examples);
 }
-END_TEST
 
-START_TEST(batch_jobs) {
+TEST(batch_jobs) {
   static const struct example examples[] = {
       {"0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0\n", GS_ORIGIN_SLURM, "1234.0", ""},
       {"0::/system.slice/node7_slurmstepd.scope/job_1234/step_batch/user/task_0\n", GS_ORIGIN_SLURM,
@@ -89,9 +87,8 @@ START_TEST(batch_jobs) {
   };
   EXPECT_ALL(examples);
 }
-END_TEST
 
-START_TEST(units) {
+TEST(units) {
   static const struct example examples[] = {
       {"0::/system.slice/train.service\n", GS_ORIGIN_UNIT, "train.service", ""},
       {"0::/system.slice/system-jupyter\\x2dlab.slice/jupyter\\x2dlab@alice.service\n", GS_ORIGIN_UNIT,
@@ -104,9 +101,8 @@ START_TEST(units) {
   };
   EXPECT_ALL(examples);
 }
-END_TEST
 
-START_TEST(version_1_has_many_lines) {
+TEST(version_1_has_many_lines) {
   static const struct example examples[] = {
       {"12:devices:/docker/" ID "\n11:cpuset:/docker/" ID "\n1:name=systemd:/docker/" ID
        "\n0::/system.slice/containerd.service\n",
@@ -121,9 +117,8 @@ START_TEST(version_1_has_many_lines) {
   };
   EXPECT_ALL(examples);
 }
-END_TEST
 
-START_TEST(nothing_that_has_a_name) {
+TEST(nothing_that_has_a_name) {
   static const struct example examples[] = {
       {"", GS_ORIGIN_NONE, "", ""},
       {"0::/\n", GS_ORIGIN_NONE, "", ""},
@@ -134,9 +129,8 @@ START_TEST(nothing_that_has_a_name) {
   };
   EXPECT_ALL(examples);
 }
-END_TEST
 
-START_TEST(names_have_an_end) {
+TEST(names_have_an_end) {
   char text[2048] = "0::/slurm/job_1";
   for (size_t i = strlen(text); i < 1000; i++)
     text[i] = '2';
@@ -144,7 +138,6 @@ START_TEST(names_have_an_end) {
   struct origin origin = origin_parse(text);
   ck_assert_uint_eq(strlen(origin.name), GS_ORIGIN_SIZE - 1);
 }
-END_TEST
 
 static uint64_t state;
 
@@ -176,7 +169,7 @@ static void check_printable(const char *text, size_t size) {
     ck_assert(*text >= ' ' && *text <= '~');
 }
 
-START_TEST(whatever_is_said_gives_a_name_that_can_be_shown) {
+TEST(whatever_is_said_gives_a_name_that_can_be_shown) {
   for (unsigned run = 0; run < 20000; run++) {
     char text[2048];
     make_text(text);
@@ -187,17 +180,5 @@ START_TEST(whatever_is_said_gives_a_name_that_can_be_shown) {
     ck_assert_msg((origin.kind == GS_ORIGIN_NONE) == (*origin.name == '\0'), "%s", text);
   }
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {containers_of_version_2,
-                                pods,
-                                batch_jobs,
-                                units,
-                                version_1_has_many_lines,
-                                nothing_that_has_a_name,
-                                names_have_an_end,
-                                whatever_is_said_gives_a_name_that_can_be_shown,
-                                NULL};
-  return suite_main("origin", tests, NULL, NULL);
-}
+int main(void) { return suite_run_all("origin", NULL, NULL); }

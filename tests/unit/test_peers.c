@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
-#include "server/log_for.h"
+#include "server/daemon_log.h"
 #include "server/process.h"
 #include "suite.h"
 
@@ -19,6 +19,7 @@
 #define DEBTOR 1000
 #define OTHER 1001
 #define US UINT64_C(1000)
+#define NOTHING ((enum gs_job_state) - 1)
 
 static struct daemon daemon_state;
 static struct server server;
@@ -40,7 +41,7 @@ struct connection {
   int fd; /* the program's end */
   uid_t uid;
   struct peer *peer;
-  enum daemon_hold hold;
+  struct attachment attachment; /* to a GPU, if it holds something */
   unsigned gpus;
   bool gone;
   unsigned place;    /* among those that are gone, from 1 */
@@ -86,6 +87,11 @@ void process_read(pid_t pid, const char *name, char *text, size_t size) {
   *text = '\0';
 }
 
+struct origin origin_parse(char *text) {
+  (void)text;
+  return (struct origin){.kind = GS_ORIGIN_NONE};
+}
+
 bool process_is_stopped(pid_t pid) {
   (void)pid;
   return false;
@@ -128,7 +134,17 @@ void daemon_plan(struct daemon *daemon, uid_t by) {
   plan_count++;
 }
 
-enum daemon_hold daemon_hold_of(const struct peer *peer) { return connection_of(peer)->hold; }
+/* None has been looked at. */
+void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *attach,
+                        enum presence_verdict verdict, uint64_t then_ns) {
+  (void)daemon, (void)attach, (void)verdict, (void)then_ns;
+  ck_abort_msg("fd %d", peer->fd);
+}
+
+struct peer *presence_next_settled(struct server *of, struct gs_msg *attach, enum presence_verdict *verdict) {
+  (void)of, (void)attach, (void)verdict;
+  return NULL;
+}
 
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t then_ns) {
   struct connection *connection = connection_of(peer);
@@ -176,18 +192,22 @@ static void turn(void) {
   peers_serve(&server, now_ns + 500 * US);
 }
 
-static struct connection *come(uid_t uid, enum daemon_hold hold) {
+/* It has a job in this state on a GPU; NOTHING: none. */
+static struct connection *come(uid_t uid, enum gs_job_state hold) {
   int ends[2];
   struct connection *connection = &connections[count++];
   ck_assert_uint_le(count, MANY);
   ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
   next_uid = uid;
-  *connection = (struct connection){.fd = ends[1], .uid = uid, .hold = hold, .gpus = 1};
+  *connection = (struct connection){.fd = ends[1], .uid = uid, .gpus = 1};
   peers_add(&server, ends[0], now_ns);
   connection->peer = list_entry(server.open.previous, struct peer, link);
   ck_assert_int_eq(connection->peer->fd, ends[0]);
   turn();
   ck_assert(connection->peer->admitted);
+  connection->attachment.job.state = hold;
+  if (hold != NOTHING)
+    connection->peer->attachments[0] = &connection->attachment;
   return connection;
 }
 
@@ -201,7 +221,7 @@ static struct user *user_of(uid_t uid) { return users_find(&server.users, uid); 
 
 /* The user owes more than the others will have had for long, and another one has always something to do. */
 static struct connection *owe(void) {
-  struct connection *busy = come(OTHER, DAEMON_HOLDS_NOTHING);
+  struct connection *busy = come(OTHER, NOTHING);
   rota_spend(&user_of(DEBTOR)->rota, 5 * NS_PER_S);
   message_ns = 100 * US;
   say(busy, 100);
@@ -238,44 +258,40 @@ static void tear_down(void) {
 /* ---- who comes ---- */
 
 /* Once there is a descriptor of the process, its number becomes nobody else's unnoticed. */
-START_TEST(it_is_looked_where_a_process_is_once_its_end_would_be_told) {
+TEST(it_is_looked_where_a_process_is_once_its_end_would_be_told) {
   looks_near = true;
-  ck_assert(come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  ck_assert(come(OTHER, NOTHING)->peer->near);
   ck_assert(!looked_before);
   looks_near = false;
-  ck_assert(!come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  ck_assert(!come(OTHER, NOTHING)->peer->near);
 }
-END_TEST
 
 /* What has been looked at may be the next one of its number. */
-START_TEST(nothing_is_known_of_a_process_that_has_ended) {
+TEST(nothing_is_known_of_a_process_that_has_ended) {
   looks_near = process_is_gone = true;
-  ck_assert(!come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  ck_assert(!come(OTHER, NOTHING)->peer->near);
 }
-END_TEST
 
-START_TEST(the_number_counts_where_the_kernel_has_no_descriptors) {
+TEST(the_number_counts_where_the_kernel_has_no_descriptors) {
   looks_near = true;
   process_error = -ENOSYS;
-  ck_assert(come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  ck_assert(come(OTHER, NOTHING)->peer->near);
   process_error = -EMFILE;
-  ck_assert(!come(OTHER, DAEMON_HOLDS_NOTHING)->peer->near);
+  ck_assert(!come(OTHER, NOTHING)->peer->near);
 }
-END_TEST
 
 /* ---- who ends ---- */
 
-START_TEST(what_an_evicted_program_had_is_free_whatever_its_user_owes) {
-  struct connection *holder = come(DEBTOR, DAEMON_HOLDS_TURN), *busy = owe();
+TEST(what_an_evicted_program_had_is_free_whatever_its_user_owes) {
+  struct connection *holder = come(DEBTOR, GS_JOB_HOLDING), *busy = owe();
   peer_close(holder->peer, "it is evicted");
   turn();
   ck_assert(holder->gone);
   ck_assert_uint_gt(busy->messages, 0); /* who is served beside that */
 }
-END_TEST
 
-START_TEST(so_is_what_a_program_had_that_closes) {
-  struct connection *holder = come(DEBTOR, DAEMON_HOLDS_TURN);
+TEST(so_is_what_a_program_had_that_closes) {
+  struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   owe();
   say(holder, 3);
   close(holder->fd);
@@ -285,11 +301,10 @@ START_TEST(so_is_what_a_program_had_that_closes) {
   ck_assert(holder->gone);
   ck_assert_uint_eq(holder->messages, 3); /* what it has said before that */
 }
-END_TEST
 
 /* A child has the socket. */
-START_TEST(so_is_what_a_program_had_whose_process_has_ended) {
-  struct connection *holder = come(DEBTOR, DAEMON_HOLDS_TURN);
+TEST(so_is_what_a_program_had_whose_process_has_ended) {
+  struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   close(holder->peer->pidfd);
   int ended[2];
   ck_assert_int_eq(pipe(ended), 0);
@@ -305,12 +320,11 @@ START_TEST(so_is_what_a_program_had_whose_process_has_ended) {
   ck_assert_uint_eq(holder->messages, 3);
   close(ended[1]);
 }
-END_TEST
 
 /* Before its end has been seen: what it has said is still heard. */
-START_TEST(so_is_what_a_program_had_that_is_told_something_at_its_end) {
+TEST(so_is_what_a_program_had_that_is_told_something_at_its_end) {
   struct gs_msg grant = wire_msg(GS_LOCK_OK, 0);
-  struct connection *waiter = come(DEBTOR, DAEMON_HOLDS_PLACE);
+  struct connection *waiter = come(DEBTOR, GS_JOB_WAITING);
   owe();
   say(waiter, 3);
   close(waiter->fd);
@@ -322,10 +336,9 @@ START_TEST(so_is_what_a_program_had_that_is_told_something_at_its_end) {
   ck_assert(waiter->gone);
   ck_assert_uint_eq(waiter->messages, 3);
 }
-END_TEST
 
-START_TEST(a_program_on_several_gpus_leaves_all) {
-  struct connection *holder = come(DEBTOR, DAEMON_HOLDS_TURN);
+TEST(a_program_on_several_gpus_leaves_all) {
+  struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   owe();
   gone_ns = 100 * US;
   holder->gpus = 8;
@@ -334,10 +347,9 @@ START_TEST(a_program_on_several_gpus_leaves_all) {
     turn();
   ck_assert(holder->gone);
 }
-END_TEST
 
-START_TEST(the_cost_is_its_users) {
-  struct connection *holder = come(DEBTOR, DAEMON_HOLDS_TURN);
+TEST(the_cost_is_its_users) {
+  struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   int64_t before_ns = user_of(DEBTOR)->rota.credit_ns;
   gone_ns = 700 * US;
   peer_close(holder->peer, "it is evicted");
@@ -345,39 +357,36 @@ START_TEST(the_cost_is_its_users) {
   ck_assert(holder->gone);
   ck_assert_int_eq(user_of(DEBTOR)->rota.credit_ns, before_ns - (int64_t)(700 * US));
 }
-END_TEST
 
-START_TEST(who_holds_nothing_waits_for_its_users_turn) {
-  struct connection *idle = come(DEBTOR, DAEMON_HOLDS_NOTHING), *busy = owe();
+TEST(who_holds_nothing_waits_for_its_users_turn) {
+  struct connection *idle = come(DEBTOR, NOTHING), *busy = owe();
   peer_close(idle->peer, "it floods the daemon");
   turn();
   ck_assert(!idle->gone);
   ck_assert_uint_gt(busy->messages, 0);
 }
-END_TEST
 
 /* ---- plans ---- */
 
 static void hear_many(int messages_each) {
   for (int i = 0; i < MANY; i++)
-    say(come(DEBTOR, DAEMON_HOLDS_NOTHING), messages_each);
+    say(come(DEBTOR, NOTHING), messages_each);
   plan_count = 0;
   turn();
   for (int i = 0; i < MANY; i++)
     ck_assert_int_eq(connections[i].messages, messages_each);
 }
 
-START_TEST(one_plan_is_made_for_all_that_a_user_says_at_a_time) {
+TEST(one_plan_is_made_for_all_that_a_user_says_at_a_time) {
   hear_many(3);
   ck_assert_uint_eq(plan_count, 1);
   turn();
   ck_assert_uint_eq(plan_count, 1); /* nothing has happened since */
 }
-END_TEST
 
 /* It may take long: nobody pays for what others have said. */
-START_TEST(each_user_has_a_plan_of_its_own) {
-  struct connection *one = come(DEBTOR, DAEMON_HOLDS_NOTHING), *other = come(OTHER, DAEMON_HOLDS_NOTHING);
+TEST(each_user_has_a_plan_of_its_own) {
+  struct connection *one = come(DEBTOR, NOTHING), *other = come(OTHER, NOTHING);
   say(one, 2);
   say(other, 2);
   plan_count = 0;
@@ -388,14 +397,13 @@ START_TEST(each_user_has_a_plan_of_its_own) {
   ck_assert_uint_eq(plan_count, 2);
   ck_assert_int_ge(before_ns - user_of(OTHER)->rota.credit_ns, (int64_t)(300 * US) - 2 * ROTA_QUANTUM_NS);
 }
-END_TEST
 
 /* ---- many at once ---- */
 
 /* Some turns of the loop are needed for all: each is as short as others. */
-START_TEST(a_turn_of_the_loop_is_short_however_many_end) {
+TEST(a_turn_of_the_loop_is_short_however_many_end) {
   for (int i = 0; i < MANY; i++)
-    come(DEBTOR, DAEMON_HOLDS_PLACE);
+    come(DEBTOR, GS_JOB_WAITING);
   gone_ns = 100 * US;
   for (int i = 0; i < MANY; i++)
     peer_close(connections[i].peer, "it is evicted");
@@ -406,12 +414,11 @@ START_TEST(a_turn_of_the_loop_is_short_however_many_end) {
     ck_assert_uint_le(now_ns - begin_ns, 250 * US + gone_ns);
   }
 }
-END_TEST
 
-START_TEST(one_users_many_do_not_hold_up_another_users) {
+TEST(one_users_many_do_not_hold_up_another_users) {
   for (int i = 0; i < MANY - 1; i++)
-    come(DEBTOR, DAEMON_HOLDS_TURN);
-  struct connection *last = come(OTHER, DAEMON_HOLDS_PLACE);
+    come(DEBTOR, GS_JOB_HOLDING);
+  struct connection *last = come(OTHER, GS_JOB_WAITING);
   gone_ns = 100 * US;
   for (int i = 0; i < MANY; i++)
     peer_close(connections[i].peer, "it is evicted");
@@ -419,12 +426,11 @@ START_TEST(one_users_many_do_not_hold_up_another_users) {
     turn();
   ck_assert_uint_le(last->place, 3);
 }
-END_TEST
 
-START_TEST(who_keeps_others_from_running_is_first_of_its_users) {
+TEST(who_keeps_others_from_running_is_first_of_its_users) {
   for (int i = 0; i < MANY - 1; i++)
-    come(DEBTOR, DAEMON_HOLDS_PLACE);
-  struct connection *holder = come(DEBTOR, DAEMON_HOLDS_TURN);
+    come(DEBTOR, GS_JOB_WAITING);
+  struct connection *holder = come(DEBTOR, GS_JOB_HOLDING);
   gone_ns = 100 * US;
   for (int i = 0; i < MANY; i++)
     peer_close(connections[i].peer, "it is evicted");
@@ -432,24 +438,5 @@ START_TEST(who_keeps_others_from_running_is_first_of_its_users) {
     turn();
   ck_assert_uint_eq(holder->place, 1);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {it_is_looked_where_a_process_is_once_its_end_would_be_told,
-                                nothing_is_known_of_a_process_that_has_ended,
-                                the_number_counts_where_the_kernel_has_no_descriptors,
-                                what_an_evicted_program_had_is_free_whatever_its_user_owes,
-                                so_is_what_a_program_had_that_closes,
-                                so_is_what_a_program_had_whose_process_has_ended,
-                                so_is_what_a_program_had_that_is_told_something_at_its_end,
-                                a_program_on_several_gpus_leaves_all,
-                                the_cost_is_its_users,
-                                who_holds_nothing_waits_for_its_users_turn,
-                                a_turn_of_the_loop_is_short_however_many_end,
-                                one_plan_is_made_for_all_that_a_user_says_at_a_time,
-                                each_user_has_a_plan_of_its_own,
-                                one_users_many_do_not_hold_up_another_users,
-                                who_keeps_others_from_running_is_first_of_its_users,
-                                NULL};
-  return suite_main("peers", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("peers", set_up, tear_down); }

@@ -76,14 +76,13 @@ static bool judge(pid_t child, int *status) {
   return granted;
 }
 
-START_TEST(our_user_may) {
+TEST(our_user_may) {
   int status;
   ck_assert(judge(start_peer(), &status));
   ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
-END_TEST
 
-START_TEST(nobody_in_a_container_may) {
+TEST(nobody_in_a_container_may) {
   int status;
   bool granted = judge(start_contained_peer(), &status);
   if (WEXITSTATUS(status) == 77) {
@@ -93,10 +92,9 @@ START_TEST(nobody_in_a_container_may) {
   ck_assert(!granted);
   ck_assert_int_eq(WEXITSTATUS(status), 0);
 }
-END_TEST
 
 /* Nobody knows where it was. */
-START_TEST(nor_who_has_ended) {
+TEST(nor_who_has_ended) {
   int status, fd;
   pid_t child = fork();
   if (child == 0) {
@@ -108,9 +106,5 @@ START_TEST(nor_who_has_ended) {
   ck_assert(!may(fd));
   close(fd);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {our_user_may, nobody_in_a_container_may, nor_who_has_ended, NULL};
-  return suite_main("permission", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("permission", set_up, tear_down); }

@@ -34,7 +34,7 @@ static void end(pid_t pid) {
   ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
 }
 
-START_TEST(its_end_is_told) {
+TEST(its_end_is_told) {
   pid_t pid = start(0);
   ck_assert_int_gt(pid, 0);
   int pidfd = process_open_since(pid, process_start_ticks(pid));
@@ -48,9 +48,8 @@ START_TEST(its_end_is_told) {
   close(pidfd);
   ck_assert(!process_has_ended(-1));
 }
-END_TEST
 
-START_TEST(another_one_of_its_number_is_not_it) {
+TEST(another_one_of_its_number_is_not_it) {
   pid_t first = start(0);
   ck_assert_int_gt(first, 0);
   uint64_t began = process_start_ticks(first);
@@ -76,9 +75,8 @@ START_TEST(another_one_of_its_number_is_not_it) {
   close(pidfd);
   end(second);
 }
-END_TEST
 
-START_TEST(a_connection_tells_its_process) {
+TEST(a_connection_tells_its_process) {
   int ends[2];
   ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
   int pidfd = process_open(ends[0], getpid());
@@ -88,9 +86,8 @@ START_TEST(a_connection_tells_its_process) {
   close(ends[0]);
   close(ends[1]);
 }
-END_TEST
 
-START_TEST(a_stopped_process_is_known) {
+TEST(a_stopped_process_is_known) {
   siginfo_t info;
   pid_t pid = start(0);
   ck_assert(!process_is_stopped(pid));
@@ -103,10 +100,9 @@ START_TEST(a_stopped_process_is_known) {
   end(pid);
   ck_assert(!process_is_stopped(pid));
 }
-END_TEST
 
 /* ") T 1" is the name's, not a state. */
-START_TEST(a_name_is_no_state) {
+TEST(a_name_is_no_state) {
   char name[16], text[64];
   uint64_t began = process_start_ticks(getpid());
   prctl(PR_GET_NAME, name);
@@ -117,14 +113,5 @@ START_TEST(a_name_is_no_state) {
   ck_assert_str_eq(text, "a) T 1 2 (b\n");
   prctl(PR_SET_NAME, name);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {its_end_is_told,
-                                another_one_of_its_number_is_not_it,
-                                a_connection_tells_its_process,
-                                a_stopped_process_is_known,
-                                a_name_is_no_state,
-                                NULL};
-  return suite_main("process", tests, NULL, NULL);
-}
+int main(void) { return suite_run_all("process", NULL, NULL); }

@@ -96,14 +96,13 @@ static void check_limit(const struct rates_job *job, enum gs_limited why, double
 
 /* ---- weights ---- */
 
-START_TEST(who_is_like_the_others_is_told_nothing) {
+TEST(who_is_like_the_others_is_told_nothing) {
   for (int i = 0; i < JOBS; i++)
     ck_assert_uint_eq(told[i], 0);
   check(standard, GS_SHARE_ALL, 0, GS_WATCH_NOT);
 }
-END_TEST
 
-START_TEST(weights_become_slices_also_among_those_that_hold_together) {
+TEST(weights_become_slices_also_among_those_that_hold_together) {
   give(standard, GS_CLASS_STANDARD, 250, 0);
   check(standard, GS_SHARE_ALL, 5120, GS_WATCH_NOT);
   give(standard, GS_CLASS_STANDARD, 1, 0);
@@ -115,19 +114,17 @@ START_TEST(weights_become_slices_also_among_those_that_hold_together) {
   check(standard, GS_SHARE_ALL, 204800, GS_WATCH_NOT);
   ck_assert_uint_eq(told[standard - jobs], 3);
 }
-END_TEST
 
-START_TEST(nothing_is_told_twice) {
+TEST(nothing_is_told_twice) {
   give(standard, GS_CLASS_STANDARD, 250, 0);
   give(standard, GS_CLASS_STANDARD, 250, 0);
   rates_on_state(&rates, standard, now_ns);
   ck_assert_uint_eq(told[standard - jobs], 1);
 }
-END_TEST
 
 /* ---- classes ---- */
 
-START_TEST(one_class_alone_is_as_any_other) {
+TEST(one_class_alone_is_as_any_other) {
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 200, 0);
   check(&jobs[0], GS_SHARE_ALL, 4096, GS_WATCH_NOT);
   check_limit(&jobs[0], GS_LIMITED_NOT, 1);
@@ -135,9 +132,8 @@ START_TEST(one_class_alone_is_as_any_other) {
   check(&jobs[0], GS_SHARE_ALL, 4096, GS_WATCH_NOT);
   ck_assert_uint_eq(rates_deadline_ns(&rates), RATE_NEVER);
 }
-END_TEST
 
-START_TEST(production_is_watched_and_has_long_slices) {
+TEST(production_is_watched_and_has_long_slices) {
   both_come();
   check(production, GS_SHARE_ALL, RATE_LONG_SLICE_US, GS_WATCH_PROGRESS);
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
@@ -153,9 +149,8 @@ START_TEST(production_is_watched_and_has_long_slices) {
   rates_leave(&rates, &jobs[0], now_ns);
   check(production, GS_SHARE_ALL, 0, GS_WATCH_NOT);
 }
-END_TEST
 
-START_TEST(others_stand_still_from_the_message_on) {
+TEST(others_stand_still_from_the_message_on) {
   both_come();
   say(true);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
@@ -176,10 +171,9 @@ START_TEST(others_stand_still_from_the_message_on) {
   rates_on_state(&rates, production, now_ns);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
 /* Not lost, nor sent again and again: later. */
-START_TEST(who_reads_nothing_is_told_later) {
+TEST(who_reads_nothing_is_told_later) {
   both_come();
   frozen = &jobs[0];
   unsigned before = told[0];
@@ -199,10 +193,9 @@ START_TEST(who_reads_nothing_is_told_later) {
   }
   ck_assert_uint_eq(told[0], before + 1);
 }
-END_TEST
 
 /* By itself: nothing else happens. */
-START_TEST(it_is_tried_again_after_a_time) {
+TEST(it_is_tried_again_after_a_time) {
   frozen = &jobs[0];
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 30);
   ck_assert_uint_eq(rates_deadline_ns(&rates), now_ns + 100 * NS_PER_MS);
@@ -215,9 +208,8 @@ START_TEST(it_is_tried_again_after_a_time) {
   check(&jobs[0], 300000, 0, GS_WATCH_NOT);
   ck_assert_uint_eq(rates_deadline_ns(&rates), RATE_NEVER);
 }
-END_TEST
 
-START_TEST(who_has_no_part_of_a_trial_waits_for_the_next) {
+TEST(who_has_no_part_of_a_trial_waits_for_the_next) {
   both_come();
   rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
@@ -230,10 +222,9 @@ START_TEST(who_has_no_part_of_a_trial_waits_for_the_next) {
   rates_on_state(&rates, &jobs[1], now_ns);
   check(&jobs[1], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
 /* Stopped, say, while it works. */
-START_TEST(nobody_waits_for_long_for_who_falls_silent) {
+TEST(nobody_waits_for_long_for_who_falls_silent) {
   both_come();
   say(true);
   pass_until(RATE_CONTROL);
@@ -245,30 +236,27 @@ START_TEST(nobody_waits_for_long_for_who_falls_silent) {
   }
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
-START_TEST(who_comes_beside_production_that_works_stands_still) {
+TEST(who_comes_beside_production_that_works_stands_still) {
   both_come();
   say(true);
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   check(&jobs[1], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
 static void tell_work(struct rates_job *job, bool active) {
   struct rate_progress progress = {.submissions = 1, .active = active};
   rates_on_progress(&rates, job, &progress, now_ns);
 }
 
-START_TEST(for_others_work_nobody_is_stopped) {
+TEST(for_others_work_nobody_is_stopped) {
   both_come();
   tell_work(&jobs[0], true);
   tell_work(standard, true);
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
-START_TEST(it_is_known_whether_opportunistic_jobs_work) {
+TEST(it_is_known_whether_opportunistic_jobs_work) {
   both_come();
   ck_assert(rates.gpu.guests_work); /* unless they say otherwise */
   tell_work(standard, false);
@@ -288,9 +276,8 @@ START_TEST(it_is_known_whether_opportunistic_jobs_work) {
   rates_leave(&rates, &jobs[0], now_ns);
   ck_assert(!rates.gpu.guests_work && rates.working_count == 0);
 }
-END_TEST
 
-START_TEST(a_trial_is_divided_among_those_that_hold) {
+TEST(a_trial_is_divided_among_those_that_hold) {
   both_come();
   rates.gpu.level = RATE_LEVEL_UNSURE;
   say(true);
@@ -310,9 +297,8 @@ START_TEST(a_trial_is_divided_among_those_that_hold) {
   ck_assert_uint_eq(jobs[0].told.share_ppm, all_ppm / 2);
   ck_assert_uint_eq(jobs[1].told.share_ppm, all_ppm / 2);
 }
-END_TEST
 
-START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
+TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   both_come();
   rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
@@ -324,10 +310,9 @@ START_TEST(who_leaves_a_trial_and_comes_back_waits_for_the_next) {
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 0);
   check(&jobs[0], 0, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
 /* They share by their slices. */
-START_TEST(where_nothing_is_stopped_nothing_is_divided) {
+TEST(where_nothing_is_stopped_nothing_is_divided) {
   both_come();
   give(&jobs[1], GS_CLASS_OPPORTUNISTIC, 100, 0);
   say(true);
@@ -335,10 +320,9 @@ START_TEST(where_nothing_is_stopped_nothing_is_divided) {
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
   check(&jobs[1], GS_SHARE_ALL, RATE_SLICE_LEAST_US, GS_WATCH_WORK);
 }
-END_TEST
 
 /* By MPS, say: others would have as much as production. */
-START_TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
+TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
   struct rates_job *late = &jobs[1];
   late->sliced = false;
   both_come();
@@ -368,9 +352,8 @@ START_TEST(where_slices_do_not_hold_all_is_stopped_and_divided) {
   ck_assert(!rates.gpu.bounded);
   ck_assert_double_eq(rates.gpu.level, RATE_LEVEL_UNSURE);
 }
-END_TEST
 
-START_TEST(alone_it_has_all_of_a_trial) {
+TEST(alone_it_has_all_of_a_trial) {
   both_come();
   say(true);
   pass(20);
@@ -378,9 +361,8 @@ START_TEST(alone_it_has_all_of_a_trial) {
   check(&jobs[0], GS_SHARE_ALL, RATE_SLICE_MOST_US, GS_WATCH_WORK);
   check_limit(&jobs[0], GS_LIMITED_FOUND, 1);
 }
-END_TEST
 
-START_TEST(a_rate_that_is_set_holds_whatever_production_does) {
+TEST(a_rate_that_is_set_holds_whatever_production_does) {
   both_come();
   rates.gpu.level = RATE_LEVEL_UNSURE;
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 20);
@@ -399,18 +381,16 @@ START_TEST(a_rate_that_is_set_holds_whatever_production_does) {
   give(&jobs[0], GS_CLASS_OPPORTUNISTIC, 100, 30); /* also beside nobody */
   check(&jobs[0], 300000, 0, GS_WATCH_NOT);
 }
-END_TEST
 
-START_TEST(only_opportunistic_jobs_have_a_rate) {
+TEST(only_opportunistic_jobs_have_a_rate) {
   give(&jobs[0], GS_CLASS_STANDARD, 100, 20);
   check_limit(&jobs[0], GS_LIMITED_NOT, 1);
   give(&jobs[0], GS_CLASS_PRODUCTION, 100, 20);
   check_limit(&jobs[0], GS_LIMITED_NOT, 1);
   check(&jobs[0], GS_SHARE_ALL, 0, GS_WATCH_NOT);
 }
-END_TEST
 
-START_TEST(what_is_left_over_is_known_once_it_was_tried) {
+TEST(what_is_left_over_is_known_once_it_was_tried) {
   both_come();
   ck_assert_uint_eq(rates_leftover_percent(&rates), 100);
   say(true);
@@ -424,9 +404,8 @@ START_TEST(what_is_left_over_is_known_once_it_was_tried) {
   say(false);
   ck_assert_uint_eq(rates_leftover_percent(&rates), 100);
 }
-END_TEST
 
-START_TEST(who_has_left_is_told_nothing) {
+TEST(who_has_left_is_told_nothing) {
   both_come();
   rates_leave(&rates, &jobs[0], now_ns);
   unsigned count = told[0];
@@ -435,7 +414,6 @@ START_TEST(who_has_left_is_told_nothing) {
   ck_assert_uint_eq(told[0], count);
   ck_assert_uint_eq(rates.opportunistic_count, 1);
 }
-END_TEST
 
 /* ---- a crowd ---- */
 
@@ -463,7 +441,7 @@ static unsigned count_standing(void) {
   return count;
 }
 
-START_TEST(who_joins_a_crowd_takes_nobodys_place) {
+TEST(who_joins_a_crowd_takes_nobodys_place) {
   rates.tell = note_nobody;
   for (int i = 1; i < CROWD; i++)
     join(i);
@@ -477,9 +455,8 @@ START_TEST(who_joins_a_crowd_takes_nobodys_place) {
     rates_on_time(&rates, now_ns);
   ck_assert_uint_eq(count_standing(), CROWD);
 }
-END_TEST
 
-START_TEST(a_crowd_is_told_in_slices) {
+TEST(a_crowd_is_told_in_slices) {
   rates.tell = note_nobody;
   for (int i = 0; i < CROWD; i++)
     join(i);
@@ -506,33 +483,5 @@ START_TEST(a_crowd_is_told_in_slices) {
       rates_leave(&rates, &crowd[i], now_ns);
   ck_assert_uint_eq(rates.job_count, JOBS);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {who_is_like_the_others_is_told_nothing,
-                                weights_become_slices_also_among_those_that_hold_together,
-                                nothing_is_told_twice,
-                                one_class_alone_is_as_any_other,
-                                production_is_watched_and_has_long_slices,
-                                others_stand_still_from_the_message_on,
-                                who_reads_nothing_is_told_later,
-                                it_is_tried_again_after_a_time,
-                                who_has_no_part_of_a_trial_waits_for_the_next,
-                                nobody_waits_for_long_for_who_falls_silent,
-                                who_comes_beside_production_that_works_stands_still,
-                                for_others_work_nobody_is_stopped,
-                                it_is_known_whether_opportunistic_jobs_work,
-                                a_trial_is_divided_among_those_that_hold,
-                                who_leaves_a_trial_and_comes_back_waits_for_the_next,
-                                where_nothing_is_stopped_nothing_is_divided,
-                                where_slices_do_not_hold_all_is_stopped_and_divided,
-                                alone_it_has_all_of_a_trial,
-                                a_rate_that_is_set_holds_whatever_production_does,
-                                only_opportunistic_jobs_have_a_rate,
-                                what_is_left_over_is_known_once_it_was_tried,
-                                who_has_left_is_told_nothing,
-                                who_joins_a_crowd_takes_nobodys_place,
-                                a_crowd_is_told_in_slices,
-                                NULL};
-  return suite_main("rates", tests, set_up, NULL);
-}
+int main(void) { return suite_run_all("rates", set_up, NULL); }

@@ -23,14 +23,28 @@ static uint64_t missed; /* events, as the peer has been told so far */
 
 /* ---- the rest of the server ---- */
 
-void peers_set_ready(struct peer *reader) { ready |= reader == &peer; }
-void peers_set_events(struct peer *reader, uint32_t events) {
+void peer_set_ready(struct peer *reader) { ready |= reader == &peer; }
+void peer_set_events(struct peer *reader, uint32_t events) {
   struct epoll_event event = {.events = events | EPOLLET};
   epoll_ctl(server.epoll_fd, EPOLL_CTL_MOD, reader->fd, &event);
 }
-void peers_hang_up(struct peer *reader) { ck_abort_msg("fd %d", reader->fd); }
-void peers_set_due(struct peer *reader, uint64_t now_ns) { reader->due_ns = now_ns; }
-void peers_set_patient(struct peer *reader) { reader->due_ns = 0; }
+void peer_hang_up(struct peer *reader) { ck_abort_msg("fd %d", reader->fd); }
+void peer_set_due(struct peer *reader, uint64_t now_ns) { reader->due_ns = now_ns; }
+void peer_set_patient(struct peer *reader) { reader->due_ns = 0; }
+void peer_send(struct peer *reader, const struct gs_msg *msg) {
+  ck_abort_msg("%u to fd %d", msg->type, reader->fd);
+}
+
+/* Nobody asks for a picture. */
+void status_begin(struct daemon *daemon, uint64_t now_ns) { ck_abort_msg("%p %lu", (void *)daemon, now_ns); }
+bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
+  return daemon && now_ns < until_ns;
+}
+struct gs_msg *status_take(struct daemon *daemon, size_t *count) {
+  *count = daemon != NULL;
+  return NULL;
+}
+
 int peer_narrow(struct peer *reader) { return reader == &peer ? 0 : -EDQUOT; }
 bool peer_may_change(const struct peer *reader) { return reader != &peer; }
 
@@ -86,17 +100,16 @@ static int run(void) {
   return count;
 }
 
-START_TEST(all_is_read_however_much_it_is) {
+TEST(all_is_read_however_much_it_is) {
   add(GS_EVENT_ATTACHED, OTHER, 300);
   ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, 1, true), 0);
   ck_assert_int_eq(run(), 300);
   add(GS_EVENT_ATTACHED, OTHER, 300);
   ck_assert_int_eq(run(), 300);
 }
-END_TEST
 
 /* Of these nothing is sent, so the socket does not become writable again: it was all the time. */
-START_TEST(what_it_may_not_see_does_not_hold_it_up) {
+TEST(what_it_may_not_see_does_not_hold_it_up) {
   ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, 1, true), 0);
   add(GS_EVENT_COMMAND, OTHER, 200);
   add(GS_EVENT_COMMAND, OWN, 1);
@@ -107,7 +120,6 @@ START_TEST(what_it_may_not_see_does_not_hold_it_up) {
   add(GS_EVENT_ATTACHED, OTHER, 1);
   ck_assert_int_eq(run(), 1);
 }
-END_TEST
 
 static void make_room_for(size_t events) {
   record_end(&daemon_.events);
@@ -115,7 +127,7 @@ static void make_room_for(size_t events) {
 }
 
 /* Wherever they have been. */
-START_TEST(what_has_gone_meanwhile_is_told) {
+TEST(what_has_gone_meanwhile_is_told) {
   make_room_for(8);
   add(GS_EVENT_ATTACHED, OWN, 2);
   add(GS_EVENT_ATTACHED, OTHER, 8); /* of these, 5 to 10 are left */
@@ -132,10 +144,9 @@ START_TEST(what_has_gone_meanwhile_is_told) {
   ck_assert_int_eq(run(), 6);
   ck_assert_uint_eq(missed, 19 - 2 - 6);
 }
-END_TEST
 
 /* It ends where it ended when it was asked for. */
-START_TEST(what_has_gone_before_its_end_is_told) {
+TEST(what_has_gone_before_its_end_is_told) {
   make_room_for(8);
   add(GS_EVENT_ATTACHED, OTHER, 4);
   ck_assert_int_eq(peer_read(&peer, &daemon_.events, 1, daemon_.events.next_seq, false), 0);
@@ -143,10 +154,5 @@ START_TEST(what_has_gone_before_its_end_is_told) {
   ck_assert_int_eq(run(), 0);
   ck_assert_uint_eq(missed, 4);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {all_is_read_however_much_it_is, what_it_may_not_see_does_not_hold_it_up,
-                                what_has_gone_meanwhile_is_told, what_has_gone_before_its_end_is_told, NULL};
-  return suite_main("readers", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("readers", set_up, tear_down); }

@@ -48,7 +48,7 @@ static uint64_t seq_from(uint64_t seq) {
   return entry ? entry->msg.event.seq : 0;
 }
 
-START_TEST(events_are_numbered) {
+TEST(events_are_numbered) {
   ck_assert_uint_eq(record_first_seq(&record), 1);
   ck_assert_uint_eq(record.next_seq, 1);
   ck_assert_ptr_null(record_next(&record, 0));
@@ -61,9 +61,8 @@ START_TEST(events_are_numbered) {
   }
   ck_assert_ptr_null(record_next(&record, 4));
 }
-END_TEST
 
-START_TEST(the_oldest_make_room) {
+TEST(the_oldest_make_room) {
   add_many(ROOM);
   ck_assert_uint_eq(record_first_seq(&record), 1);
   add_many(1);
@@ -74,9 +73,8 @@ START_TEST(the_oldest_make_room) {
   for (uint64_t seq = record_first_seq(&record); seq < record.next_seq; seq++)
     ck_assert_uint_eq(seq_from(seq), seq);
 }
-END_TEST
 
-START_TEST(events_are_found_by_time) {
+TEST(events_are_found_by_time) {
   ck_assert_uint_eq(record_find(&record, 5), 1);
   add_many(ROOM + 4); /* from 50 to 120 */
   ck_assert_uint_eq(record_find(&record, 0), 5);
@@ -87,10 +85,9 @@ START_TEST(events_are_found_by_time) {
   add(13, 120);
   ck_assert_uint_eq(record_find(&record, 120), 12); /* the first of equals */
 }
-END_TEST
 
 /* Numbers, and which are displaced when, are told by the entry behind. */
-START_TEST(one_user_displaces_none_of_another) {
+TEST(one_user_displaces_none_of_another) {
   add_many_of(BOB, 2); /* 1, 2 */
   add_many_of(MALLORY, 1);
   add_many_of(BOB, 2); /* 4, 5 */
@@ -106,9 +103,8 @@ START_TEST(one_user_displaces_none_of_another) {
   ck_assert_uint_eq(record_next(&record, 6)->displaced_by, 1009);
   ck_assert_uint_eq(record_find(&record, 51), 1009 - 3);
 }
-END_TEST
 
-START_TEST(whoever_comes_later_gets_an_even_share) {
+TEST(whoever_comes_later_gets_an_even_share) {
   add_many_of(MALLORY, 3 * ROOM);
   add_many_of(ALICE, ROOM);
   ck_assert_uint_eq(count_of(ALICE), ROOM / 2);
@@ -118,10 +114,9 @@ START_TEST(whoever_comes_later_gets_an_even_share) {
   ck_assert_uint_eq(record.count, ROOM);
   ck_assert_uint_ge(count_of(2099), 1);
 }
-END_TEST
 
 /* Of no job: not root's, nor each other's. */
-START_TEST(the_daemon_has_shares_of_its_own) {
+TEST(the_daemon_has_shares_of_its_own) {
   struct gs_msg setting = wire_msg(GS_EVENT, GS_GPU_ALL), turns = setting;
   setting.event.kind = GS_EVENT_SETTING;
   turns.event.kind = GS_EVENT_TURNS;
@@ -132,7 +127,6 @@ START_TEST(the_daemon_has_shares_of_its_own) {
   ck_assert_uint_eq(record_next(&record, 0)->msg.event.kind, GS_EVENT_SETTING);
   ck_assert_uint_eq(seq_from(2), 2);
 }
-END_TEST
 
 /* A plain list of the same: who has most loses its oldest; of several, any of these. */
 struct model {
@@ -169,7 +163,7 @@ static void model_lose(struct model *model) {
 }
 
 /* So many that there are several blocks, which come and go. */
-START_TEST(it_is_what_a_plain_list_is) {
+TEST(it_is_what_a_plain_list_is) {
   enum { LARGE = 900, USERS = 5, ADDED = 6000 };
   static struct model model;
   const char *given = getenv("GPUSHARE_SEED");
@@ -196,26 +190,13 @@ START_TEST(it_is_what_a_plain_list_is) {
     ck_assert_uint_eq(entry->msg.event.seq, model.seqs[i]);
   ck_assert_ptr_null(entry);
 }
-END_TEST
 
-START_TEST(without_memory_nothing_is_kept) {
+TEST(without_memory_nothing_is_kept) {
   record_end(&record);
   add_many(3);
   ck_assert_uint_eq(record.next_seq, 1);
   ck_assert_uint_eq(record_find(&record, 0), 1);
   ck_assert_ptr_null(record_next(&record, 0));
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {events_are_numbered,
-                                the_oldest_make_room,
-                                events_are_found_by_time,
-                                one_user_displaces_none_of_another,
-                                whoever_comes_later_gets_an_even_share,
-                                the_daemon_has_shares_of_its_own,
-                                it_is_what_a_plain_list_is,
-                                without_memory_nothing_is_kept,
-                                NULL};
-  return suite_main("record", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("record", set_up, tear_down); }

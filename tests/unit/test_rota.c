@@ -37,10 +37,9 @@ static void serve(const uint64_t costs_ns[USERS], uint64_t for_ns) {
   }
 }
 
-START_TEST(nobody_is_there) { ck_assert_ptr_null(rota_next(&rota)); }
-END_TEST
+TEST(nobody_is_there) { ck_assert_ptr_null(rota_next(&rota)); }
 
-START_TEST(connections_and_costs_make_no_difference) {
+TEST(connections_and_costs_make_no_difference) {
   static const uint64_t costs_ns[USERS] = {MS, MS / 100, MS / 1000};
   give(0, NODES);
   give(1, 10);
@@ -51,9 +50,8 @@ START_TEST(connections_and_costs_make_no_difference) {
     ck_assert_uint_le(users[i].handled_ns, 1020 * MS);
   }
 }
-END_TEST
 
-START_TEST(one_that_comes_waits_for_a_quantum_of_each_other) {
+TEST(one_that_comes_waits_for_a_quantum_of_each_other) {
   static const uint64_t costs_ns[USERS] = {MS / 100, MS / 100, MS / 100};
   give(0, NODES);
   give(1, NODES);
@@ -64,9 +62,8 @@ START_TEST(one_that_comes_waits_for_a_quantum_of_each_other) {
     serve(costs_ns, 1);
   ck_assert_uint_le(users[0].handled_ns + users[1].handled_ns - before_ns, 2 * ROTA_QUANTUM_NS + MS / 50);
 }
-END_TEST
 
-START_TEST(what_is_owed_is_paid_while_others_wait) {
+TEST(what_is_owed_is_paid_while_others_wait) {
   static const uint64_t costs_ns[USERS] = {MS / 100, MS / 100, MS / 100};
   give(0, 1);
   rota_spend(&users[0], 50 * MS); /* one event */
@@ -75,17 +72,15 @@ START_TEST(what_is_owed_is_paid_while_others_wait) {
   ck_assert_uint_ge(users[1].handled_ns, 74 * MS);
   ck_assert_uint_le(users[1].handled_ns, 76 * MS);
 }
-END_TEST
 
-START_TEST(what_is_owed_holds_up_nobody_alone) {
+TEST(what_is_owed_holds_up_nobody_alone) {
   give(0, 1);
   rota_spend(&users[0], 5000 * MS);
   ck_assert_ptr_eq(rota_next(&rota), &users[0]);
 }
-END_TEST
 
 /* It is still owed by one that has left meanwhile; and nothing is saved up by one that has nothing to do. */
-START_TEST(leaving_changes_nothing) {
+TEST(leaving_changes_nothing) {
   give(0, 1);
   give(1, 1);
   rota_spend(&users[0], 10 * MS);
@@ -95,9 +90,8 @@ START_TEST(leaving_changes_nothing) {
   ck_assert_int_le(users[0].credit_ns, -9 * (int64_t)MS);
   ck_assert_int_eq(users[1].credit_ns, 0);
 }
-END_TEST
 
-START_TEST(debts_have_a_bound) {
+TEST(debts_have_a_bound) {
   for (int i = 0; i < 3; i++)
     rota_spend(&users[0], UINT64_MAX);
   int64_t most_ns = -users[0].credit_ns;
@@ -105,9 +99,8 @@ START_TEST(debts_have_a_bound) {
   rota_spend(&users[1], UINT64_MAX);
   ck_assert_int_eq(users[1].credit_ns, -most_ns); /* one event's is as much */
 }
-END_TEST
 
-START_TEST(what_is_urgent_comes_first) {
+TEST(what_is_urgent_comes_first) {
   give(0, 3);
   rota_add_first(&rota, &users[0], &nodes[0][2]);
   ck_assert_ptr_eq(list_first(&users[0].ready), &nodes[0][2]);
@@ -116,11 +109,10 @@ START_TEST(what_is_urgent_comes_first) {
   rota_add(&rota, &users[0], &nodes[0][2]); /* is there */
   ck_assert_ptr_eq(list_first(&users[0].ready), &nodes[0][2]);
 }
-END_TEST
 
 /* As if round after round were gone through, which takes some hundred thousand steps: who owes less is first,
  * and what the others owe has become less by as much as they would have been given. */
-START_TEST(rounds_in_which_all_owe_are_not_gone_through) {
+TEST(rounds_in_which_all_owe_are_not_gone_through) {
   enum { MANY = 1000, CALLS = 1000 };
   static struct rota_user many[MANY];
   static struct list things[MANY];
@@ -141,18 +133,5 @@ START_TEST(rounds_in_which_all_owe_are_not_gone_through) {
     }
   }
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {nobody_is_there,
-                                connections_and_costs_make_no_difference,
-                                one_that_comes_waits_for_a_quantum_of_each_other,
-                                what_is_owed_is_paid_while_others_wait,
-                                what_is_owed_holds_up_nobody_alone,
-                                leaving_changes_nothing,
-                                debts_have_a_bound,
-                                what_is_urgent_comes_first,
-                                rounds_in_which_all_owe_are_not_gone_through,
-                                NULL};
-  return suite_main("rota", tests, set_up, NULL);
-}
+int main(void) { return suite_run_all("rota", set_up, NULL); }

@@ -44,7 +44,7 @@ static enum gs_spatial_verdict judge(const struct gs_msg *msg, uid_t uid) {
   return spatial_judge(&spatial, msg, uid, 0);
 }
 
-START_TEST(it_is_for_all_gpus_or_some) {
+TEST(it_is_for_all_gpus_or_some) {
   choose(3);
   check(false, 0);
   general.spatial = GS_SPATIAL_MPS;
@@ -62,9 +62,8 @@ START_TEST(it_is_for_all_gpus_or_some) {
   check(false, 1);
   ck_assert(spatial_has(&spatial, host[1]) && !spatial_has(&spatial, host[0]));
 }
-END_TEST
 
-START_TEST(all_that_there_are_is_all) {
+TEST(all_that_there_are_is_all) {
   give(0, GS_SPATIAL_MPS);
   choose(1);
   check(true, 0);
@@ -75,9 +74,8 @@ START_TEST(all_that_there_are_is_all) {
   choose(2);
   check(true, 0);
 }
-END_TEST
 
-START_TEST(what_is_visible_is_a_list_of_uuids) {
+TEST(what_is_visible_is_a_list_of_uuids) {
   char text[SPATIAL_VISIBLE_SIZE];
   give(0, GS_SPATIAL_MPS);
   give(2, GS_SPATIAL_MPS);
@@ -88,9 +86,8 @@ START_TEST(what_is_visible_is_a_list_of_uuids) {
   spatial_visible(&spatial, text);
   ck_assert_str_eq(text, "");
 }
-END_TEST
 
-START_TEST(changes_are_seen) {
+TEST(changes_are_seen) {
   struct spatial before;
   give(0, GS_SPATIAL_MPS);
   choose(3);
@@ -102,9 +99,8 @@ START_TEST(changes_are_seen) {
   choose(3);
   ck_assert(!spatial_is_same(&spatial, &before));
 }
-END_TEST
 
-START_TEST(who_sees_other_gpus_does_without) {
+TEST(who_sees_other_gpus_does_without) {
   struct gs_msg none = ask(0, 0, 0), own = ask(1, 0, 0), both = ask(2, 0, 1), other = ask(1, 1, 1);
   ck_assert_int_eq(judge(&own, 5), GS_SPATIAL_OFF);
   give(0, GS_SPATIAL_MPS);
@@ -118,9 +114,8 @@ START_TEST(who_sees_other_gpus_does_without) {
   choose(1); /* all that there are */
   ck_assert_int_eq(judge(&none, 5), GS_SPATIAL_ON);
 }
-END_TEST
 
-START_TEST(one_user_at_a_time_and_so_many_programs) {
+TEST(one_user_at_a_time_and_so_many_programs) {
   struct gs_msg msg = ask(0, 0, 0);
   general.spatial = GS_SPATIAL_MPS;
   choose(0);
@@ -134,9 +129,8 @@ START_TEST(one_user_at_a_time_and_so_many_programs) {
     spatial_leave(&spatial);
   ck_assert_int_eq(judge(&msg, 6), GS_SPATIAL_ON);
 }
-END_TEST
 
-START_TEST(who_is_not_root_serves_himself) {
+TEST(who_is_not_root_serves_himself) {
   struct gs_msg msg = ask(0, 0, 0);
   general.spatial = GS_SPATIAL_MPS;
   choose(0);
@@ -144,12 +138,5 @@ START_TEST(who_is_not_root_serves_himself) {
   ck_assert_int_eq(spatial_judge(&spatial, &msg, 6, 5), GS_SPATIAL_OTHER_USER);
   ck_assert_int_eq(spatial_judge(&spatial, &msg, 0, 5), GS_SPATIAL_OTHER_USER);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {it_is_for_all_gpus_or_some,         all_that_there_are_is_all,
-                                what_is_visible_is_a_list_of_uuids, changes_are_seen,
-                                who_sees_other_gpus_does_without,   one_user_at_a_time_and_so_many_programs,
-                                who_is_not_root_serves_himself,     NULL};
-  return suite_main("spatial", tests, set_up, NULL);
-}
+int main(void) { return suite_run_all("spatial", set_up, NULL); }

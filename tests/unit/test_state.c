@@ -56,7 +56,10 @@ static void end(void) {
   kept_end(&kept);
 }
 
-/* Until there is nothing to do for the loop, nor for its thread. */
+/* Until all has been tried that is to be written. */
+static void await(void) { ck_assert(state_await(state, clock_now_ns() + 60 * NS_PER_S)); }
+
+/* Until there is nothing to do for the loop, nor for its threads. */
 static void settle(void) {
   for (int turns = 0; state_deadline_ns(state) < UINT64_MAX; turns++) {
     state_on_time(state, state_deadline_ns(state));
@@ -69,6 +72,7 @@ static void number(uint32_t job_id) {
   char line[KEPT_LINE_SIZE];
   state_add(state, line, kept_line_last(line, job_id), 1);
   state_write(state, false, 1);
+  await();
 }
 
 static void write_file(const char *bytes, size_t size) {
@@ -78,7 +82,7 @@ static void write_file(const char *bytes, size_t size) {
   ck_assert(file && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
 }
 
-START_TEST(what_is_written_is_found) {
+TEST(what_is_written_is_found) {
   struct stat status;
   char path[512];
   begin();
@@ -92,10 +96,9 @@ START_TEST(what_is_written_is_found) {
   ck_assert_uint_eq(status.st_mode & 0777, 0600);
   end();
 }
-END_TEST
 
 /* Killed at once: by then it is in the kernel's hands. */
-START_TEST(it_outlives_the_process) {
+TEST(it_outlives_the_process) {
   for (uint32_t i = 1; i <= 20; i++) {
     pid_t child = fork();
     if (child == 0) {
@@ -109,14 +112,18 @@ START_TEST(it_outlives_the_process) {
     end();
   }
 }
-END_TEST
 
-START_TEST(it_does_not_grow_for_ever) {
+TEST(it_does_not_grow_for_ever) {
   struct stat status;
   char path[512];
+  char line[KEPT_LINE_SIZE];
   begin();
-  for (uint32_t i = 1; i <= 200000; i++)
-    number(i);
+  for (uint32_t i = 1; i <= 200000; i++) {
+    state_add(state, line, kept_line_last(line, i), 1);
+    state_write(state, false, 1);
+    if (i % 1000 == 0)
+      await();
+  }
   end();
   path_of("state", path);
   begin();
@@ -127,10 +134,9 @@ START_TEST(it_does_not_grow_for_ever) {
   ck_assert_int_eq(stat(path, &status), 0);
   ck_assert_int_lt(status.st_size, 1 << 20);
 }
-END_TEST
 
 /* An earlier daemon ended while it wrote the file anew: what is left of that is in nobody's way. */
-START_TEST(a_file_that_was_not_finished_is_replaced) {
+TEST(a_file_that_was_not_finished_is_replaced) {
   struct stat before, after;
   char path[512], unfinished[512];
   begin();
@@ -149,9 +155,8 @@ START_TEST(a_file_that_was_not_finished_is_replaced) {
   ck_assert_uint_eq(kept.last_job_id, 1000);
   end();
 }
-END_TEST
 
-START_TEST(a_torn_line_harms_no_other) {
+TEST(a_torn_line_harms_no_other) {
   char text[4096], path[512];
   begin();
   number(7);
@@ -170,7 +175,6 @@ START_TEST(a_torn_line_harms_no_other) {
   ck_assert_uint_eq(kept.last_job_id, 9);
   end();
 }
-END_TEST
 
 /* Whatever lies in its place: from now on it is kept there. */
 static void check_begun_anew(void) {
@@ -183,7 +187,7 @@ static void check_begun_anew(void) {
   end();
 }
 
-START_TEST(damage_is_put_aside_and_the_rest_used) {
+TEST(damage_is_put_aside_and_the_rest_used) {
   char text[4096], path[512];
   begin();
   number(7);
@@ -205,15 +209,13 @@ START_TEST(damage_is_put_aside_and_the_rest_used) {
   write_file(text, sizeof text);
   check_begun_anew();
 }
-END_TEST
 
-START_TEST(a_later_versions_file_is_kept_for_it) {
+TEST(a_later_versions_file_is_kept_for_it) {
   char line[KEPT_LINE_SIZE];
   write_file(line, kept_line_text(line, "gpushare-state\t2"));
   check_begun_anew();
   ck_assert_int_eq(count_files(is_aside), 1);
 }
-END_TEST
 
 static void in_the_way(int (*make)(const char *path)) {
   char path[512];
@@ -233,14 +235,13 @@ static int make_huge(const char *path) {
   close(fd);
   return err;
 }
-START_TEST(nothing_in_its_place_is_believed) {
+TEST_LOOP(nothing_in_its_place_is_believed, 5) {
   static int (*const makers[])(const char *) = {make_link, make_dangling, make_pipe, make_directory,
                                                 make_huge};
   in_the_way(makers[_i]);
 }
-END_TEST
 
-START_TEST(one_daemon_has_it) {
+TEST(one_daemon_has_it) {
   int ends[2];
   char byte;
   ck_assert_int_eq(pipe(ends), 0);
@@ -262,9 +263,8 @@ START_TEST(one_daemon_has_it) {
   ck_assert_int_eq(status, 0);
   end();
 }
-END_TEST
 
-START_TEST(a_folder_of_others_is_not_used) {
+TEST(a_folder_of_others_is_not_used) {
   chmod(folder, 0777);
   begin();
   ck_assert_ptr_null(state);
@@ -282,10 +282,9 @@ START_TEST(a_folder_of_others_is_not_used) {
   end();
   *strstr(folder, "/not/there") = '\0';
 }
-END_TEST
 
 /* As a user who may not write there what is there is used all the same. */
-START_TEST(where_nothing_can_be_written_it_is_read) {
+TEST(where_nothing_can_be_written_it_is_read) {
   char path[512];
   int status;
   begin();
@@ -306,7 +305,6 @@ START_TEST(where_nothing_can_be_written_it_is_read) {
   ck_assert_int_eq(waitpid(child, &status, 0), child);
   ck_assert_int_eq(status, 0);
 }
-END_TEST
 
 static void limit_files(rlim_t bytes) {
   struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
@@ -315,7 +313,7 @@ static void limit_files(rlim_t bytes) {
 }
 
 /* Nothing more fits: in the middle of a line. */
-START_TEST(a_full_disk_is_waited_for) {
+TEST(a_full_disk_is_waited_for) {
   struct stat status;
   char path[512];
   signal(SIGXFSZ, SIG_IGN);
@@ -336,7 +334,6 @@ START_TEST(a_full_disk_is_waited_for) {
   ck_assert_uint_eq(kept.wrong_lines, 0);
   end();
 }
-END_TEST
 
 static char said[256];
 static bool hear(const char *text, size_t length, unsigned lines) {
@@ -347,7 +344,7 @@ static bool hear(const char *text, size_t length, unsigned lines) {
 
 /* Also what the thread could not do, of which is only heard later: it is not told for ever that something is
  * wrong. */
-START_TEST(the_end_of_a_full_disk_is_told) {
+TEST(the_end_of_a_full_disk_is_told) {
   signal(SIGXFSZ, SIG_IGN);
   begin();
   number(1);
@@ -356,17 +353,18 @@ START_TEST(the_end_of_a_full_disk_is_told) {
   limit_files(1);
   number(2);
   clock_sleep(NS_PER_S / 2); /* by now the file could not be written anew: if not yet, less is tested */
+  state_hear(state);
   limit_files(RLIM_INFINITY);
   ck_assert_ptr_nonnull(strstr(said, "can't be kept"));
   settle();
+  state_hear(state);
   log_to(NULL);
   ck_assert_msg(strstr(said, "is kept in "), "%s", said);
   end();
 }
-END_TEST
 
 /* And for ever: memory has a bound. */
-START_TEST(a_disk_that_stays_full_costs_no_memory) {
+TEST(a_disk_that_stays_full_costs_no_memory) {
   signal(SIGXFSZ, SIG_IGN);
   begin();
   limit_files(1);
@@ -375,8 +373,10 @@ START_TEST(a_disk_that_stays_full_costs_no_memory) {
     state_add(state, line, kept_line_last(line, i), 1);
   }
   state_write(state, true, 1);
+  await();
   limit_files(RLIM_INFINITY);
   state_write(state, true, 1);
+  await();
   ck_assert(state_take_loss(state));
   settle();
   number(100001);
@@ -385,10 +385,9 @@ START_TEST(a_disk_that_stays_full_costs_no_memory) {
   ck_assert_uint_eq(kept.last_job_id, 100001);
   end();
 }
-END_TEST
 
 /* That something was lost is known once there is room for more. */
-START_TEST(what_a_full_disk_costs_is_told) {
+TEST(what_a_full_disk_costs_is_told) {
   char line[KEPT_LINE_SIZE];
   signal(SIGXFSZ, SIG_IGN);
   begin();
@@ -397,20 +396,21 @@ START_TEST(what_a_full_disk_costs_is_told) {
   for (uint32_t i = 1; i <= 100000; i++)
     state_add(state, line, kept_line_last(line, i), 1);
   state_write(state, true, 1);
+  await();
   bool told = state_take_loss(state);
   limit_files(RLIM_INFINITY);
   ck_assert(!told);
   state_write(state, true, 1);
+  await();
   ck_assert_uint_lt(state_deadline_ns(state), UINT64_MAX);
   ck_assert(state_take_loss(state));
   ck_assert(!state_take_loss(state));
   settle();
   end();
 }
-END_TEST
 
 /* Written anew it is small: that it once could not be is not for ever. */
-START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
+TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
   static char run[300];
   struct stat status;
   char line[KEPT_LINE_SIZE], path[512], in_the_way[512], below[600];
@@ -420,6 +420,7 @@ START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
   memset(run, 'x', sizeof run - 1);
   begin();
   number(1);
+  settle();
   ck_assert_int_eq(mkdir(in_the_way, 0700), 0);
   ck_assert_int_eq(mkdir(below, 0700), 0);
   off_t before;
@@ -429,6 +430,7 @@ START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
     for (int i = 0; i < 2000; i++)
       state_add(state, line, kept_line_text(line, run), 1);
     state_write(state, false, 1);
+    await();
     ck_assert_int_eq(stat(path, &status), 0);
   } while (status.st_size > before);
   ck_assert_int_gt(status.st_size, 63 << 20);
@@ -445,9 +447,8 @@ START_TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
   ck_assert_uint_eq(kept.last_job_id, 1);
   end();
 }
-END_TEST
 
-START_TEST(without_a_state_nothing_is_kept) {
+TEST(without_a_state_nothing_is_kept) {
   state = NULL;
   number(1);
   ck_assert_uint_eq(state_deadline_ns(state), UINT64_MAX);
@@ -456,30 +457,5 @@ START_TEST(without_a_state_nothing_is_kept) {
   ck_assert_uint_gt(process_start_ticks(getpid()), 0);
   ck_assert_uint_eq(process_start_ticks(0), 0);
 }
-END_TEST
 
-int main(void) {
-  Suite *suite = suite_create("state");
-  TCase *cases = tcase_create("state");
-  tcase_add_checked_fixture(cases, set_up, tear_down);
-  tcase_set_timeout(cases, 300);
-  tcase_add_test(cases, what_is_written_is_found);
-  tcase_add_test(cases, it_outlives_the_process);
-  tcase_add_test(cases, it_does_not_grow_for_ever);
-  tcase_add_test(cases, a_file_that_was_not_finished_is_replaced);
-  tcase_add_test(cases, a_torn_line_harms_no_other);
-  tcase_add_test(cases, damage_is_put_aside_and_the_rest_used);
-  tcase_add_test(cases, a_later_versions_file_is_kept_for_it);
-  tcase_add_loop_test(cases, nothing_in_its_place_is_believed, 0, 5);
-  tcase_add_test(cases, one_daemon_has_it);
-  tcase_add_test(cases, a_folder_of_others_is_not_used);
-  tcase_add_test(cases, where_nothing_can_be_written_it_is_read);
-  tcase_add_test(cases, a_full_disk_is_waited_for);
-  tcase_add_test(cases, the_end_of_a_full_disk_is_told);
-  tcase_add_test(cases, a_disk_that_stays_full_costs_no_memory);
-  tcase_add_test(cases, what_a_full_disk_costs_is_told);
-  tcase_add_test(cases, a_file_that_may_not_grow_is_written_anew_in_time);
-  tcase_add_test(cases, without_a_state_nothing_is_kept);
-  suite_add_tcase(suite, cases);
-  return suite_run(suite);
-}
+int main(void) { return suite_run_all("state", set_up, tear_down); }

@@ -48,24 +48,22 @@ static void given(uint32_t weight, int32_t priority, uint64_t expected_ns, uint6
   ck_assert_uint_eq(now.limit_bytes, limit_bytes);
 }
 
-START_TEST(the_program_counts_more_than_the_default) {
+TEST(the_program_counts_more_than_the_default) {
   given(SCHED_WEIGHT, 0, 0, 0);
   declare(300, -4, 5, 6);
   given(300, -4, 5, 6);
   declare(0, 0, 0, 0);
   given(SCHED_WEIGHT, 0, 0, 0);
 }
-END_TEST
 
-START_TEST(absurd_declarations_are_cut) {
+TEST(absurd_declarations_are_cut) {
   declare(UINT32_MAX, INT32_MAX, UINT64_MAX, UINT64_MAX);
   given(SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX, UINT64_MAX, UINT64_MAX);
   declare(1, INT32_MIN, 0, 0);
   given(1, -SCHED_PRIORITY_MAX, 0, 0);
 }
-END_TEST
 
-START_TEST(a_declaration_counts_more_than_experience) {
+TEST(a_declaration_counts_more_than_experience) {
   terms.learnt_ns = 9;
   given(SCHED_WEIGHT, 0, 9, 0);
   declare(0, 0, 5, 0);
@@ -73,9 +71,8 @@ START_TEST(a_declaration_counts_more_than_experience) {
   set(GS_TERM_EXPECTED, 0, false); /* unknown, by somebody who knows that */
   given(SCHED_WEIGHT, 0, 0, 0);
 }
-END_TEST
 
-START_TEST(what_is_set_stays_field_by_field) {
+TEST(what_is_set_stays_field_by_field) {
   declare(300, 4, 5, 6);
   set(GS_TERM_PRIORITY, (uint64_t)-7, false);
   set(GS_TERM_LIMIT, 0, false);
@@ -87,9 +84,8 @@ START_TEST(what_is_set_stays_field_by_field) {
   declare(1, 1, 1, 1);
   given(50, -7, 70, 0);
 }
-END_TEST
 
-START_TEST(so_is_expected_memory) {
+TEST(so_is_expected_memory) {
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   msg.declare.expected_bytes = 6;
   terms_declare(&terms, &msg);
@@ -101,9 +97,8 @@ START_TEST(so_is_expected_memory) {
   set(GS_TERM_EXPECTED_MEMORY, 5, true);
   ck_assert_uint_eq(terms_of(&terms).expected_bytes, 5);
 }
-END_TEST
 
-START_TEST(a_soft_limit_is_a_term_of_its_own) {
+TEST(a_soft_limit_is_a_term_of_its_own) {
   declare_soft_limit(6);
   ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 6);
   set(GS_TERM_LIMIT, 9, false);
@@ -114,9 +109,8 @@ START_TEST(a_soft_limit_is_a_term_of_its_own) {
   ck_assert_uint_eq(terms_of(&terms).soft_limit_bytes, 0);
   given(SCHED_WEIGHT, 0, 0, 9);
 }
-END_TEST
 
-START_TEST(wrong_values_are_named) {
+TEST(wrong_values_are_named) {
   static const struct {
     uint32_t term;
     uint64_t value;
@@ -144,9 +138,8 @@ START_TEST(wrong_values_are_named) {
     ck_assert_msg((terms_wrong(&msg) != NULL) == cases[i].wrong, "case %zu", i);
   }
 }
-END_TEST
 
-START_TEST(an_owner_asks_for_less) {
+TEST(an_owner_asks_for_less) {
   declare(300, 4, 0, 0);
   ck_assert(owner_may(GS_TERM_WEIGHT, 300) && !owner_may(GS_TERM_WEIGHT, 301));
   ck_assert(owner_may(GS_TERM_PRIORITY, 4) && !owner_may(GS_TERM_PRIORITY, 5));
@@ -155,7 +148,6 @@ START_TEST(an_owner_asks_for_less) {
   set(GS_TERM_WEIGHT, 100, true);
   ck_assert(!owner_may(GS_TERM_WEIGHT, 101));
 }
-END_TEST
 
 /* Of one kind; 100 are declared. */
 static void check_limits_of_owner(uint32_t term) {
@@ -171,18 +163,16 @@ static void check_limits_of_owner(uint32_t term) {
   ck_assert(owner_may(term, 500));
 }
 
-START_TEST(an_owner_lifts_only_his_own_limit) {
+TEST(an_owner_lifts_only_his_own_limit) {
   declare(0, 0, 0, 100);
   check_limits_of_owner(GS_TERM_LIMIT);
 }
-END_TEST
 
-START_TEST(nor_others_soft_limits) {
+TEST(nor_others_soft_limits) {
   declare_soft_limit(100);
   set(GS_TERM_LIMIT, 1, false); /* another term */
   check_limits_of_owner(GS_TERM_SOFT_LIMIT);
 }
-END_TEST
 
 /* ---- bounds ---- */
 
@@ -193,7 +183,7 @@ static void bound(uint32_t max_weight, int32_t max_priority) {
   terms.bounds = &bounds;
 }
 
-START_TEST(declarations_are_cut_to_the_bounds) {
+TEST(declarations_are_cut_to_the_bounds) {
   bound(200, 5);
   given(SCHED_WEIGHT, 0, 0, 0);
   declare(200, 5, 1, 2);
@@ -209,9 +199,8 @@ START_TEST(declarations_are_cut_to_the_bounds) {
   given(SCHED_WEIGHT, 6, 0, 0); /* what was asked for is not forgotten */
   ck_assert(!terms_are_cut(&terms));
 }
-END_TEST
 
-START_TEST(who_may_change_settings_gives_more) {
+TEST(who_may_change_settings_gives_more) {
   bound(200, 5);
   declare(300, 6, 0, 0);
   set(GS_TERM_WEIGHT, 9000, false);
@@ -220,9 +209,8 @@ START_TEST(who_may_change_settings_gives_more) {
   given(9000, 20, 0, 0);
   ck_assert(!terms_are_cut(&terms));
 }
-END_TEST
 
-START_TEST(owners_are_bound_as_their_programs) {
+TEST(owners_are_bound_as_their_programs) {
   declare(5000, 20, 0, 0);
   set(GS_TERM_WEIGHT, 4000, true);
   set(GS_TERM_PRIORITY, 19, true);
@@ -232,7 +220,6 @@ START_TEST(owners_are_bound_as_their_programs) {
   ck_assert(owner_may(GS_TERM_WEIGHT, 200) && !owner_may(GS_TERM_WEIGHT, 201));
   ck_assert(owner_may(GS_TERM_PRIORITY, 5) && !owner_may(GS_TERM_PRIORITY, 6));
 }
-END_TEST
 
 /* ---- classes ---- */
 
@@ -244,7 +231,7 @@ static void declare_class(uint32_t class) {
 
 static void check_class(enum gs_class class) { ck_assert_int_eq(terms_of(&terms).class, class); }
 
-START_TEST(a_class_is_declared_or_set) {
+TEST(a_class_is_declared_or_set) {
   check_class(GS_CLASS_STANDARD);
   declare_class(GS_CLASS_PRODUCTION);
   check_class(GS_CLASS_PRODUCTION);
@@ -255,9 +242,8 @@ START_TEST(a_class_is_declared_or_set) {
   declare_class(GS_CLASS_PRODUCTION);
   check_class(GS_CLASS_OPPORTUNISTIC);
 }
-END_TEST
 
-START_TEST(an_owner_changes_the_class_as_its_program_may) {
+TEST(an_owner_changes_the_class_as_its_program_may) {
   declare_class(GS_CLASS_OPPORTUNISTIC);
   ck_assert(owner_may(GS_TERM_CLASS, GS_CLASS_PRODUCTION) && owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD));
   set(GS_TERM_CLASS, GS_CLASS_STANDARD, false); /* by somebody else */
@@ -266,9 +252,8 @@ START_TEST(an_owner_changes_the_class_as_its_program_may) {
   set(GS_TERM_CLASS, GS_CLASS_OPPORTUNISTIC, true);
   ck_assert(!owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD));
 }
-END_TEST
 
-START_TEST(production_may_be_for_some_only) {
+TEST(production_may_be_for_some_only) {
   bound(SCHED_WEIGHT_MAX, SCHED_PRIORITY_MAX);
   bounds.production_privileged = true;
   declare_class(GS_CLASS_PRODUCTION);
@@ -283,9 +268,8 @@ START_TEST(production_may_be_for_some_only) {
   declare_class(GS_CLASS_OPPORTUNISTIC);
   ck_assert(owner_may(GS_TERM_CLASS, GS_CLASS_STANDARD));
 }
-END_TEST
 
-START_TEST(a_rate_is_set_by_who_may_change_settings) {
+TEST(a_rate_is_set_by_who_may_change_settings) {
   declare_class(GS_CLASS_OPPORTUNISTIC);
   ck_assert_uint_eq(terms_of(&terms).rate_percent, 0);
   set(GS_TERM_RATE, 30, false);
@@ -294,9 +278,8 @@ START_TEST(a_rate_is_set_by_who_may_change_settings) {
   set(GS_TERM_RATE, 0, false);
   ck_assert_uint_eq(terms_of(&terms).rate_percent, 0);
 }
-END_TEST
 
-START_TEST(who_has_paused_a_job_may_resume_it) {
+TEST(who_has_paused_a_job_may_resume_it) {
   ck_assert(owner_may(GS_TERM_PAUSED, 1));
   set(GS_TERM_PAUSED, 1, true);
   ck_assert(terms_of(&terms).paused);
@@ -312,27 +295,5 @@ START_TEST(who_has_paused_a_job_may_resume_it) {
   struct gs_msg wrong = order(GS_TERM_PAUSED, 2);
   ck_assert_ptr_nonnull(terms_wrong(&wrong));
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {the_program_counts_more_than_the_default,
-                                absurd_declarations_are_cut,
-                                a_declaration_counts_more_than_experience,
-                                what_is_set_stays_field_by_field,
-                                a_soft_limit_is_a_term_of_its_own,
-                                so_is_expected_memory,
-                                wrong_values_are_named,
-                                an_owner_asks_for_less,
-                                an_owner_lifts_only_his_own_limit,
-                                nor_others_soft_limits,
-                                declarations_are_cut_to_the_bounds,
-                                who_may_change_settings_gives_more,
-                                owners_are_bound_as_their_programs,
-                                a_class_is_declared_or_set,
-                                an_owner_changes_the_class_as_its_program_may,
-                                production_may_be_for_some_only,
-                                a_rate_is_set_by_who_may_change_settings,
-                                who_has_paused_a_job_may_resume_it,
-                                NULL};
-  return suite_main("terms", tests, set_up, NULL);
-}
+int main(void) { return suite_run_all("terms", set_up, NULL); }

@@ -32,7 +32,7 @@ static uint64_t take_all(struct user *user, enum user_resource resource) {
   return amount;
 }
 
-START_TEST(a_user_has_one_account) {
+TEST(a_user_has_one_account) {
   struct user *user = user_of(1);
   ck_assert_ptr_eq(user_of(1), user);
   ck_assert_ptr_ne(user_of(2), user);
@@ -40,9 +40,8 @@ START_TEST(a_user_has_one_account) {
   ck_assert_ptr_eq(user_of(1), user);
   user_release(user, USER_BYTES, 1000);
 }
-END_TEST
 
-START_TEST(no_number_of_users_exhausts_a_resource) {
+TEST(no_number_of_users_exhausts_a_resource) {
   uint64_t last = DESCRIPTORS, amounts[12], sum = 0;
   for (uid_t uid = 0; uid < 12; uid++) {
     amounts[uid] = take_all(user_of(1000 + uid), USER_DESCRIPTORS);
@@ -57,9 +56,8 @@ START_TEST(no_number_of_users_exhausts_a_resource) {
   for (uid_t uid = 0; uid < 12; uid++)
     user_release(user_of(1000 + uid), USER_DESCRIPTORS, amounts[uid]);
 }
-END_TEST
 
-START_TEST(nobody_has_more_than_the_most) {
+TEST(nobody_has_more_than_the_most) {
   users_bound_clients(&users, 3);
   ck_assert_uint_eq(take_all(user_of(1), USER_CLIENTS), 3);
   ck_assert_uint_eq(take_all(user_of(2), USER_CLIENTS), 3);
@@ -72,9 +70,8 @@ START_TEST(nobody_has_more_than_the_most) {
   user_release(user_of(1), USER_CLIENTS, 3);
   user_release(user_of(2), USER_CLIENTS, 3);
 }
-END_TEST
 
-START_TEST(a_bound_that_falls_takes_nothing_away) {
+TEST(a_bound_that_falls_takes_nothing_away) {
   ck_assert_int_eq(user_charge(user_of(1), USER_CLIENTS, 10), 0);
   users_bound_clients(&users, 3);
   ck_assert_int_eq(user_charge(user_of(1), USER_CLIENTS, 1), -EDQUOT);
@@ -82,9 +79,8 @@ START_TEST(a_bound_that_falls_takes_nothing_away) {
   ck_assert_int_eq(user_charge(user_of(1), USER_CLIENTS, 1), 0);
   user_release(user_of(1), USER_CLIENTS, 3);
 }
-END_TEST
 
-START_TEST(what_is_charged_together_is_charged_whole_or_not) {
+TEST(what_is_charged_together_is_charged_whole_or_not) {
   struct user_cost cost = {.of = {[USER_ATTACHMENTS] = 1, [USER_BYTES] = 40 * MIB}};
   struct user *user = user_of(1);
   ck_assert_int_eq(user_charge_all(user, &cost), 0);
@@ -92,10 +88,9 @@ START_TEST(what_is_charged_together_is_charged_whole_or_not) {
   ck_assert_uint_eq(user->used[USER_ATTACHMENTS], 1);
   user_release_all(user, &cost);
 }
-END_TEST
 
 /* Whatever the others and its own account have taken. */
-START_TEST(an_administrator_gets_in) {
+TEST(an_administrator_gets_in) {
   uint64_t amounts[40];
   for (uid_t uid = 0; uid < 40; uid++)
     amounts[uid] = take_all(user_of(uid), USER_DESCRIPTORS);
@@ -109,10 +104,9 @@ START_TEST(an_administrator_gets_in) {
   for (uid_t uid = 0; uid < 40; uid++)
     user_release(user_of(uid), USER_DESCRIPTORS, amounts[uid]);
 }
-END_TEST
 
 /* What a user owes is not forgotten when it reconnects; nor is everybody kept for ever. */
-START_TEST(who_has_nothing_is_kept_for_a_while) {
+TEST(who_has_nothing_is_kept_for_a_while) {
   struct user *user = user_of(1);
   ck_assert_int_eq(user_charge(user, USER_CONNECTIONS, 1), 0);
   rota_spend(&user->rota, 1000000);
@@ -124,9 +118,8 @@ START_TEST(who_has_nothing_is_kept_for_a_while) {
   ck_assert_uint_lt(users.idle_count, 1000);
   ck_assert_int_eq(user_of(1)->rota.credit_ns, 0);
 }
-END_TEST
 
-START_TEST(a_picture_is_charged_once) {
+TEST(a_picture_is_charged_once) {
   struct user *user = user_of(1);
   char pictures[USER_PICTURES + 1];
   for (int i = 0; i < 100; i++)
@@ -141,10 +134,9 @@ START_TEST(a_picture_is_charged_once) {
   for (int i = 0; i < 100; i++)
     user_drop_picture(user, &pictures[0], MIB);
 }
-END_TEST
 
 /* Sums are right, and everybody's share stays within half of what others leave, after any history. */
-START_TEST(accounts_are_right_after_any_history) {
+TEST(accounts_are_right_after_any_history) {
   enum { UIDS = 20, STEPS = 100000 };
   static uint64_t held[UIDS][USER_RESOURCES];
   uint64_t random = 1;
@@ -174,18 +166,5 @@ START_TEST(accounts_are_right_after_any_history) {
     for (int i = 0; i < USER_RESOURCES; i++)
       user_release(user_of(uid), i, held[uid][i]);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {a_user_has_one_account,
-                                no_number_of_users_exhausts_a_resource,
-                                nobody_has_more_than_the_most,
-                                a_bound_that_falls_takes_nothing_away,
-                                what_is_charged_together_is_charged_whole_or_not,
-                                an_administrator_gets_in,
-                                who_has_nothing_is_kept_for_a_while,
-                                a_picture_is_charged_once,
-                                accounts_are_right_after_any_history,
-                                NULL};
-  return suite_main("users", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("users", set_up, tear_down); }

@@ -1,16 +1,17 @@
 /*
- * log_for.h - lines of the log that others cause. Each user has a bucket per kind of line: so many at once,
- * then one from time to time. What is beyond that is counted, and the number is a line of its own. So nobody
- * fills the log, nor the ring in which others' lines wait (log_ring.h).
+ * daemon_log.h - lines of the log that others cause. Each user has a bucket per kind of line: so many at
+ * once, then one from time to time. What is beyond that is counted, and the number is a line of its own. So
+ * nobody fills the log, nor the ring in which others' lines wait (below).
  *
  * The kind of a line is its format, by its address: one call is one kind. Number and age of the buckets are
  * bounded: where all are in use, the lines of the remaining users share one.
  *
  * Threading: the event loop's.
  */
-#ifndef GS_LOG_FOR_H
-#define GS_LOG_FOR_H
+#ifndef GS_DAEMON_LOG_H
+#define GS_DAEMON_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -71,5 +72,30 @@ void user_names_read(const char *path);
 
 /* NULL: not known. */
 const char *user_names_find(uid_t uid);
+
+/*
+ * ---- the ring ----
+ *
+ * The log never holds the event loop up: lines wait in a ring of bounded size for a thread that alone writes
+ * to stderr, and alone waits for it.
+ *
+ * Why a thread: whoever holds the other end of a pipe or a terminal may stop reading, a file may be on a
+ * network, and stderr's O_NONBLOCK is shared with the shell and others. Nothing but another thread makes each
+ * of these harmless.
+ *
+ * Threading: all but the thread itself is for the event loop's thread.
+ */
+
+#define LOG_RING_LINES 1024u
+
+/* Lines go through the ring from now on. One that finds it full is lost, and the next one says how many were.
+ * Where no thread can be started, lines are written as before, after one that says so. */
+void log_ring_start(void);
+
+/* Waits until all lines are written, but not beyond that time (clock.h). False: they are not. */
+bool log_ring_flush(uint64_t end_ns);
+
+/* Likewise; then lines are written as before, if all were. */
+void log_ring_end(uint64_t end_ns);
 
 #endif

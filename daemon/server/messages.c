@@ -1,4 +1,4 @@
-/* wiring.c - clients' messages become events of the scheduler. */
+/* messages.c - clients' messages become events of the scheduler. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/log_for.h"
 #include "shared/printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -23,15 +23,9 @@ static const struct user_cost attachment_cost = {
 /* At the end of an event. What it has left of its orders is told at the cost of the user who has caused it.
  */
 static void tell_some(struct daemon *daemon, uid_t by, uint64_t now_ns) {
-  orders_tell_some(daemon, daemon->orders_per_event, now_ns);
-  if (!orders_are_told(daemon))
-    daemon->orders_uid = by;
-}
-
-/* For an answer that has to come after what follows from the message. */
-static void plan_at_once(struct daemon *daemon) {
-  if (daemon->scheduler.dirty)
-    scheduler_plan(&daemon->scheduler, &daemon->orders);
+  actions_tell_some(daemon, daemon->actions_per_event, now_ns);
+  if (!actions_are_told(daemon))
+    daemon->actions_uid = by;
 }
 
 static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reason reason, uint64_t value,
@@ -45,44 +39,18 @@ static void reject(struct daemon *daemon, struct peer *peer, enum gs_reject_reas
   peer_close(peer, why);
 }
 
-/* Clients by job: whoever changes a job's terms names it. */
-static struct list *client_bucket(struct daemon *daemon, uint32_t job_id) {
-  return &daemon->clients[job_id % DAEMON_CLIENT_BUCKETS];
-}
-
-struct peer *daemon_find_client(struct daemon *daemon, uint32_t job_id) {
-  list_each(node, client_bucket(daemon, job_id)) {
-    struct peer *peer = list_entry(node, struct peer, client_link);
-    if (peer->job_id == job_id)
-      return peer;
-  }
-  return NULL;
-}
-
-static struct user_limit limit_of(const struct daemon *daemon, uid_t uid) {
-  struct user_limit general = {.weight = SCHED_WEIGHT, .max_jobs = UINT64_MAX, .bounds = daemon->bounds};
-  return user_limits_of(&daemon->users, uid, &general);
-}
-
-static void bound(const struct daemon *daemon, struct peer *peer) {
-  peer->bounds = limit_of(daemon, peer->uid).bounds;
-  peer->terms.bounds = peer->bounded ? &peer->bounds : NULL;
-}
-
 static void on_register(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role != PEER_FRESH) {
     peer_close(peer, "REGISTER twice");
     return;
   }
-  uint64_t max_jobs = limit_of(daemon, peer->uid).max_jobs;
+  uint64_t max_jobs = clients_limit_of(daemon, peer->uid).max_jobs;
   if (peer->user->used[USER_CLIENTS] >= max_jobs || user_charge(peer->user, USER_CLIENTS, 1) < 0) {
     uint64_t share = user_share(peer->user, USER_CLIENTS);
     reject(daemon, peer, GS_REJECT_LIMIT, max_jobs < share ? max_jobs : share,
            "too many clients of this user");
     return;
   }
-  daemon->client_count++;
-  daemon->registered_count++;
   peer_settle(peer, PEER_CLIENT);
   printable_copy(peer->name, msg->reg.name, sizeof peer->name);
   peer->own_pid = msg->reg.pid > 0 ? msg->reg.pid : 0;
@@ -90,189 +58,27 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   peer->command_hash = msg->reg.command_hash;
   peer->started_ns = now_ns;
   keep_register(daemon, peer, now_ns);
-  list_append(client_bucket(daemon, peer->job_id), &peer->client_link);
-  list_append(daemon_process_bucket(daemon, peer->pid), &peer->process_link);
-  list_init(&peer->unapplied_link);
-  list_init(&peer->spoke_link);
+  clients_add(daemon, peer);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
   peer->bounded = !peer_may_change(peer);
-  bound(daemon, peer);
+  clients_bound(daemon, peer);
   if (daemon->learns)
     peer->terms.learnt_ns = history_expected_ns(&daemon->history, peer->uid, peer->command_hash);
   log_for(peer->uid, LOG_LEVEL_DEBUG, "job %u: pid %d, uid %u, %s", peer->job_id, peer->pid, peer->uid,
           peer->name);
   struct gs_msg answer = wire_msg(GS_REGISTERED, 0);
   answer.registered.job = peer->job_id;
-  peer_send(peer, &answer);
+  keep_answer(daemon, peer, &answer, now_ns);
   events_on_start(daemon, peer, now_ns);
-}
-
-static struct daemon *daemon_with(const struct attachment *attachment) {
-  return daemon_of(attachment->job.gpu->scheduler);
-}
-
-static struct rates *rates_of(const struct attachment *attachment) {
-  return &gpu_of(attachment->job.gpu)->rates;
-}
-
-/* The job has been given others than these. */
-static void on_terms(struct attachment *attachment, const struct sched_terms *before, uint64_t now_ns) {
-  events_on_terms(attachment, before, now_ns);
-  plan_at_once(daemon_with(attachment));
-  orders_tell(daemon_with(attachment), attachment->peer, now_ns);
-  rates_set_terms(rates_of(attachment), &attachment->rates, &attachment->job.terms, now_ns);
-  events_on_limit(attachment, now_ns);
-}
-
-static void apply_terms(struct attachment *attachment, uint64_t now_ns) {
-  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
-  scheduler_set_terms(&attachment->job, &terms, now_ns, &daemon_with(attachment)->orders);
-  on_terms(attachment, &before, now_ns);
-}
-
-/* Returns how many jobs that are. */
-static int apply_to_all(struct peer *peer, uint64_t now_ns) {
-  int count = 0;
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
-    struct attachment *attachment = peer->attachments[i];
-    if (!attachment)
-      continue;
-    uint64_t limit_bytes = attachment->job.terms.limit_bytes;
-    apply_terms(attachment, now_ns);
-    count++;
-    if (attachment->job.terms.limit_bytes == limit_bytes)
-      continue;
-    struct gs_msg msg = orders_attached(GS_CAPACITY, attachment);
-    peer_send(peer, &msg);
-  }
-  return count;
-}
-
-/* In a turn of the loop, or little more: each may cost something at all jobs of its GPU. */
-#define APPLIED_AT_ONCE 16
-
-void daemon_apply_terms_soon(struct daemon *daemon, struct peer *peer) {
-  if (list_empty(&peer->unapplied_link))
-    list_append(&daemon->unapplied, &peer->unapplied_link);
-}
-
-void daemon_apply_some_terms(struct daemon *daemon, uint64_t now_ns) {
-  struct list *first;
-  for (int left = APPLIED_AT_ONCE; left > 0 && (first = list_first(&daemon->unapplied));) {
-    list_remove(first);
-    left -= 1 + apply_to_all(list_entry(first, struct peer, unapplied_link), now_ns);
-  }
-}
-
-static void note_cut(struct peer *peer) {
-  if (peer->cut_noted || !terms_are_cut(&peer->terms))
-    return;
-  struct sched_terms given = terms_of(&peer->terms);
-  peer->cut_noted = true;
-  log_for(peer->uid, LOG_LEVEL_INFO,
-          "%s asks for more than programs may: it is given weight %u, priority %d and class "
-          "%s (settings max_weight, max_priority and production)",
-          label_job(peer).text, given.weight, given.priority, class_name(given.class));
 }
 
 static void on_declare(const struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
                        uint64_t now_ns) {
   terms_declare(&peer->terms, msg);
   strcpy(peer->gang, msg->declare.gang);
-  bound(daemon, peer);
-  note_cut(peer);
-  apply_to_all(peer, now_ns);
-}
-
-/* True: its terms are others now, by what bounds may cut. */
-static bool bound_job(const struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
-  bound(daemon, attachment->peer);
-  note_cut(attachment->peer);
-  struct sched_terms terms = terms_of(&attachment->peer->terms), before = attachment->job.terms;
-  if (terms.weight == before.weight && terms.priority == before.priority && terms.class == before.class)
-    return false;
-  apply_terms(attachment, now_ns);
-  return true;
-}
-
-#define BOUNDS_LOOKS 256 /* at jobs, in one event */
-
-/* A job whose terms change is an event that all jobs of its GPU may cost something: one at a time. */
-static void go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
-  struct sched_gpu *gpu;
-  struct sched_job *job;
-  for (unsigned looks = 0; looks < BOUNDS_LOOKS; looks++) {
-    if (!walk_next(&daemon->bounds_walk, &gpu, &job)) {
-      daemon->bounding = false;
-      return;
-    }
-    if (job && bound_job(daemon, attachment_of(job), now_ns))
-      return;
-    if (job)
-      continue;
-    list_each(node, &gpu->shares) {
-      struct sched_share *share = list_entry(node, struct sched_share, link);
-      struct user_limit limit = limit_of(daemon, share->user);
-      if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
-        scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->orders);
-    }
-  }
-}
-
-void daemon_set_bounds(struct daemon *daemon, const struct terms_bounds *bounds,
-                       const struct user_limits *users, uint64_t now_ns) {
-  daemon->bounds = *bounds;
-  daemon->users = *users;
-  daemon->bounding = true;
-  walk_begin(&daemon->bounds_walk, &daemon->scheduler.gpus);
-  go_on_with_bounds(daemon, now_ns);
-}
-
-static void leave_gang(struct attachment *attachment) {
-  if (attachment->gang)
-    gang_table_leave(attachment->gang);
-  attachment->gang = NULL;
-}
-
-/* The job is in no gang of the core's. */
-static void set_apart(struct attachment *attachment) {
-  const struct peer *peer = attachment->peer;
-  log_for(peer->uid, LOG_LEVEL_WARN, "%s is on its own on %s: its gang '%s' has another job there",
-          label_job(peer).text, label_gpu(attachment->job.gpu).text, attachment->gang->shown);
-  leave_gang(attachment);
-  attachment->apart = true;
-}
-
-/* The gang's other job on this GPU; of the two, the one with less memory is on its own. False: this one is.
- */
-static bool oust(struct attachment *attachment, uint64_t now_ns) {
-  list_each(node, &attachment->gang->sched.members) {
-    struct attachment *other = attachment_of(list_entry(node, struct sched_job, gang_link));
-    if (other->job.gpu != attachment->job.gpu)
-      continue;
-    if (other->job.used_bytes >= attachment->job.used_bytes)
-      return false;
-    scheduler_replace(&other->job, &attachment->job, now_ns, &daemon_with(attachment)->orders);
-    set_apart(other);
-    return true;
-  }
-  return false;
-}
-
-/* As soon as it has memory there, or wants to run. Each process of a distributed program may well have a
- * context on every GPU, and use one of them. */
-static void join_gang(struct daemon *daemon, struct attachment *attachment, uint64_t now_ns) {
-  struct peer *peer = attachment->peer;
-  if (!*peer->gang || attachment->gang || attachment->apart)
-    return;
-  attachment->gang = gang_table_enter(&daemon->gangs, peer->uid, peer->gang);
-  if (!attachment->gang)
-    return;
-  keep_gang(daemon, peer, now_ns);
-  if (!scheduler_join(&attachment->job, &attachment->gang->sched, now_ns, &daemon->orders) &&
-      !oust(attachment, now_ns))
-    set_apart(attachment);
-  orders_tell(daemon, peer, now_ns);
+  clients_bound(daemon, peer);
+  clients_note_cut(peer);
+  clients_apply_terms(peer, now_ns);
 }
 
 /* The program goes on without sharing this GPU, if there is one at all: the others of its GPUs are shared. */
@@ -300,7 +106,7 @@ static struct sched_share *provide_share(const struct daemon *daemon, struct sch
   struct sched_share *share = scheduler_find_share(gpu, uid);
   if (share || !(share = malloc(sizeof *share)))
     return share;
-  struct user_limit limit = limit_of(daemon, uid);
+  struct user_limit limit = clients_limit_of(daemon, uid);
   scheduler_add_share(gpu, share, uid, limit.weight, limit.max_memory_bytes);
   return share;
 }
@@ -338,7 +144,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
     return;
   }
   gpus_enter(daemon, gpu, peer, msg, now_ns);
-  bound(daemon, peer); /* settings may have changed while it was on no GPU */
+  clients_bound(daemon, peer); /* settings may have changed while it was on no GPU */
   evict_return(daemon, gpu, peer, now_ns);
   *attachment = (struct attachment){
       .peer = peer, .index = msg->gpu, .pass = msg->attach.pass, .told.limit = GS_LIMITED_WHOLE};
@@ -354,13 +160,13 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .flags = msg->attach.flags,
                                           .share = share,
                                           .terms = &terms},
-                   now_ns, &daemon->orders);
-  plan_at_once(daemon);
-  orders_tell(daemon, peer, now_ns);
+                   now_ns, &daemon->actions);
+  actions_plan(daemon);
+  actions_tell(daemon, peer, now_ns);
   rates_enter(rates_of(attachment), &attachment->rates, &attachment->job);
-  on_terms(attachment, &SCHED_TERMS_NONE, now_ns);
+  clients_on_terms(attachment, &SCHED_TERMS_NONE, now_ns);
   if (attachment->job.used_bytes)
-    join_gang(daemon, attachment, now_ns);
+    clients_join_gang(daemon, attachment, now_ns);
 }
 
 static void on_verdict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
@@ -374,7 +180,7 @@ static void on_verdict(struct daemon *daemon, struct peer *peer, const struct gs
 void daemon_on_presence(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg,
                         enum presence_verdict verdict, uint64_t now_ns) {
   on_verdict(daemon, peer, msg, verdict, now_ns);
-  orders_tell(daemon, peer, now_ns);
+  actions_tell(daemon, peer, now_ns);
   tell_some(daemon, peer->uid, now_ns);
 }
 
@@ -394,29 +200,17 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   struct sched_gpu *gpu = attachment->job.gpu;
   /* What has page faults makes way by itself. */
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
-  scheduler_detach(&attachment->job, now_ns, &daemon->orders);
+  scheduler_detach(&attachment->job, now_ns, &daemon->actions);
   evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns);
   leave_shares(gpu);
-  leave_gang(attachment);
+  clients_leave_gang(attachment);
   free(attachment);
   user_release_all(peer->user, &attachment_cost);
   gpus_leave(daemon, gpu, peer, now_ns);
 }
 
-enum daemon_hold daemon_hold_of(const struct peer *peer) {
-  enum daemon_hold hold = peer->role == PEER_SPATIAL ? DAEMON_HOLDS_PLACE : DAEMON_HOLDS_NOTHING;
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
-    if (!peer->attachments[i])
-      continue;
-    enum gs_job_state state = peer->attachments[i]->job.state;
-    if (state != GS_JOB_IDLE && state != GS_JOB_WAITING)
-      return DAEMON_HOLDS_TURN;
-    hold = DAEMON_HOLDS_PLACE;
-  }
-  return hold;
-}
-
 bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
+  keep_drop_answer(peer);
   if (peer->role == PEER_SPATIAL)
     spatial_leave(&daemon->spatial);
   if (peer->role != PEER_CLIENT)
@@ -432,12 +226,8 @@ bool daemon_on_gone(struct daemon *daemon, struct peer *peer, uint64_t now_ns) {
     history_add(&daemon->history, peer->uid, peer->command_hash, peer->gpu_ns);
   keep_end_of(daemon, peer, now_ns);
   events_on_end(daemon, peer, now_ns);
-  list_remove(&peer->client_link);
-  list_remove(&peer->process_link);
-  list_remove(&peer->unapplied_link);
-  list_remove(&peer->spoke_link);
+  clients_remove(daemon, peer);
   user_release(peer->user, USER_CLIENTS, 1);
-  daemon->client_count--;
   return true;
 }
 
@@ -450,7 +240,7 @@ static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, u
     if (peer->attachments[i] && peer->attachments[i]->job.used_bytes)
       return false;
   if (!scheduler_memory_await(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
-                              &daemon_with(attachment)->orders))
+                              &daemon_with(attachment)->actions))
     return false;
   log_for(peer->uid, LOG_LEVEL_INFO, "%s waits for memory: it says that it needs %lu bytes",
           label_job(peer).text, sched_job_expected_bytes(&attachment->job));
@@ -471,15 +261,15 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
     return;
   }
   reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
-                                          now_ns, &daemon->orders, &granted_bytes);
+                                          now_ns, &daemon->actions, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
   if (reply.status < 0) {
     reply.mem_reply.why =
         sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
     scheduler_memory_paging(&attachment->job, paging_bytes);
   }
-  plan_at_once(daemon);
-  orders_tell(daemon, attachment->peer, now_ns);
+  actions_plan(daemon);
+  actions_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);
   if (reply.status >= 0) {
     events_on_memory(attachment, now_ns);
@@ -577,13 +367,13 @@ static void on_gpu_message(struct daemon *daemon, struct peer *peer, const struc
     return;
   }
   if (msg->type == GS_REQ_LOCK || (msg->type == GS_MEM_REQUEST && msg->mem.total_bytes))
-    join_gang(daemon, attachment, now_ns);
+    clients_join_gang(daemon, attachment, now_ns);
   if (msg->type == GS_DETACH)
     detach(daemon, peer, msg->gpu, now_ns);
   else if (msg->type == GS_MEM_REQUEST)
     on_memory_request(attachment, msg, now_ns);
   else
-    on_job_message(&attachment->job, msg, now_ns, &daemon->orders);
+    on_job_message(&attachment->job, msg, now_ns, &daemon->actions);
 }
 
 static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -622,10 +412,10 @@ static void handle(struct daemon *daemon, struct peer *peer, const struct gs_msg
 /* What it has not been told yet came before what it says. */
 void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   daemon->acting = peer;
-  orders_tell(daemon, peer, now_ns);
+  actions_tell(daemon, peer, now_ns);
   handle(daemon, peer, msg, now_ns);
   if (!daemon->scheduler.dirty) {
-    orders_tell(daemon, peer, now_ns);
+    actions_tell(daemon, peer, now_ns);
     tell_some(daemon, peer->uid, now_ns);
   } else if (peer->role == PEER_CLIENT && list_empty(&peer->spoke_link)) {
     list_append(&daemon->spoken, &peer->spoke_link);
@@ -637,10 +427,10 @@ void daemon_on_message(struct daemon *daemon, struct peer *peer, const struct gs
 void daemon_plan(struct daemon *daemon, uid_t by) {
   uint64_t now_ns = daemon->scheduler.event_ns;
   struct list *first;
-  scheduler_plan(&daemon->scheduler, &daemon->orders);
+  scheduler_plan(&daemon->scheduler, &daemon->actions);
   while ((first = list_first(&daemon->spoken))) {
     list_remove(first);
-    orders_tell(daemon, list_entry(first, struct peer, spoke_link), now_ns);
+    actions_tell(daemon, list_entry(first, struct peer, spoke_link), now_ns);
   }
   tell_some(daemon, by, now_ns);
 }
@@ -659,11 +449,11 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
                             .started_realtime_ns = clock_realtime_ns(),
                             .bounds = TERMS_UNBOUNDED,
                             .evict_after = 4,
-                            .orders_per_event = ORDERS_PER_EVENT,
-                            .orders_uid = LOG_NOBODY,
+                            .actions_per_event = ACTIONS_PER_EVENT,
+                            .actions_uid = LOG_NOBODY,
                             .learns = true};
   scheduler_init(&daemon->scheduler);
-  change_init(&daemon->orders);
+  change_init(&daemon->actions);
   daemon->configured_general = daemon->scheduler.defaults;
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
@@ -676,6 +466,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   list_init(&daemon->unapplied);
   list_init(&daemon->spoken);
   list_init(&daemon->returning);
+  list_init(&daemon->held);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
   kept_init(&daemon->kept);
@@ -685,7 +476,7 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   if (daemon->bounding || !list_empty(&daemon->unapplied))
     return 0;
   const uint64_t all_ns[] = {gpus_deadline_ns(daemon), mps_deadline_ns(&daemon->mps),
-                             evict_deadline_ns(daemon), state_deadline_ns(daemon->state),
+                             evict_deadline_ns(daemon), keep_deadline_ns(daemon),
                              card_query_deadline_ns(&daemon->card_query)};
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
   for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
@@ -695,16 +486,16 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
 
 void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   if (daemon->bounding)
-    go_on_with_bounds(daemon, now_ns);
+    clients_go_on_with_bounds(daemon, now_ns);
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
-  daemon_apply_some_terms(daemon, now_ns);
+  clients_apply_some_terms(daemon, now_ns);
   if (now_ns >= scheduler_deadline_ns(&daemon->scheduler))
-    scheduler_expire(&daemon->scheduler, now_ns, &daemon->orders);
-  orders_tell_some(daemon, daemon->orders_per_event, now_ns);
+    scheduler_expire(&daemon->scheduler, now_ns, &daemon->actions);
+  actions_tell_some(daemon, daemon->actions_per_event, now_ns);
 }
 
 void daemon_end(struct daemon *daemon) {

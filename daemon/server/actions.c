@@ -1,11 +1,11 @@
-/* orders.c - the scheduler's decisions become messages to clients, and events. */
+/* actions.c - the scheduler's decisions become messages to clients, and events. */
 #include <errno.h>
 #include <string.h>
 
 #include "common/wire.h"
 #include "server/daemon.h"
+#include "server/daemon_log.h"
 #include "server/events.h"
-#include "server/log_for.h"
 
 /* To a program with a limit the GPU is not larger than that. */
 static uint64_t capacity_bytes(const struct attachment *attachment) {
@@ -14,7 +14,7 @@ static uint64_t capacity_bytes(const struct attachment *attachment) {
   return limit_bytes && limit_bytes < usable_bytes ? limit_bytes : usable_bytes;
 }
 
-struct gs_msg orders_attached(enum gs_msg_type type, const struct attachment *attachment) {
+struct gs_msg actions_attached(enum gs_msg_type type, const struct attachment *attachment) {
   const struct sched_gpu *gpu = attachment->job.gpu;
   struct gs_msg msg = wire_msg(type, attachment->index);
   msg.attached.capacity_bytes = capacity_bytes(attachment);
@@ -74,7 +74,7 @@ static void tell_leaving(const struct attachment *comer) {
     struct sched_job *job = list_entry(node, struct sched_job, leaving_link);
     const struct attachment *leaving = attachment_of(job);
     if (leaving->passes_to != comer->pass.name && may_pass(leaving, comer))
-      scheduler_tell_room(job, &daemon_of(gpu->scheduler)->orders);
+      scheduler_tell_room(job, &daemon_of(gpu->scheduler)->actions);
   }
 }
 
@@ -116,11 +116,11 @@ static void carry_out(const struct sched_action *action, uint64_t now_ns) {
   struct gs_msg msg;
   switch (action->type) {
   case SCHED_TELL_ATTACHED:
-    msg = orders_attached(GS_ATTACHED, attachment);
+    msg = actions_attached(GS_ATTACHED, attachment);
     write_kind(attachment, GS_EVENT_ATTACHED, action->job->active, now_ns);
     break;
   case SCHED_TELL_CAPACITY:
-    msg = orders_attached(GS_CAPACITY, attachment);
+    msg = actions_attached(GS_CAPACITY, attachment);
     break;
   case SCHED_TELL_SCHED:
     msg = wire_msg(action->job->gpu->serialized ? GS_SCHED_ON : GS_SCHED_OFF, attachment->index);
@@ -204,7 +204,7 @@ static void tell_job(struct sched_job *job, uint64_t now_ns) {
 }
 
 /* A process that is stopped leaves them unread: it does not lose its place for as many as there may come. */
-bool orders_tell_share(struct rates_job *job, uint64_t now_ns) {
+bool actions_tell_share(struct rates_job *job, uint64_t now_ns) {
   struct attachment *attachment = list_entry(job, struct attachment, rates);
   if (peer_is_behind(attachment->peer))
     return false;
@@ -217,14 +217,19 @@ bool orders_tell_share(struct rates_job *job, uint64_t now_ns) {
   return true;
 }
 
-void orders_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns) {
-  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && !orders_are_told(daemon); i++)
+void actions_tell(struct daemon *daemon, struct peer *client, uint64_t now_ns) {
+  for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT && !actions_are_told(daemon); i++)
     if (client->attachments[i])
       tell_job(&client->attachments[i]->job, now_ns);
 }
 
-void orders_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns) {
+void actions_tell_some(struct daemon *daemon, unsigned jobs, uint64_t now_ns) {
   struct sched_job *job;
-  while (jobs-- > 0 && (job = change_first(&daemon->orders)))
+  while (jobs-- > 0 && (job = change_first(&daemon->actions)))
     tell_job(job, now_ns);
+}
+
+void actions_plan(struct daemon *daemon) {
+  if (daemon->scheduler.dirty)
+    scheduler_plan(&daemon->scheduler, &daemon->actions);
 }

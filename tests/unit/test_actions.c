@@ -1,10 +1,9 @@
-/* test_orders.c - how jobs are told what concerns all of them: in slices, and what is true by then. */
+/* test_actions.c - how jobs are told what concerns all of them: in slices, and what is true by then. */
 #include <string.h>
 
 #include "common/log.h"
 #include "common/wire.h"
-#include "played_peers.h"
-#include "server/daemon.h"
+#include "played_daemon.h"
 #include "suite.h"
 
 #define CROWD 300
@@ -16,10 +15,7 @@
 #define CARD (1024 * MIB)
 #define SLICE 50
 
-static struct daemon it;
-static struct users users;
 static struct peer peers[PEERS];
-static uint64_t now_ns;
 
 /* What a peer has been told. */
 static struct {
@@ -30,8 +26,7 @@ static struct {
 } told[PEERS];
 static unsigned sends;
 
-bool peer_is_behind(const struct peer *peer) { return !peer; }
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
+static void note_sent(struct peer *peer, const struct gs_msg *msg) {
   int i = (int)(peer - peers);
   if (msg->type == GS_DROP_LOCK)
     ck_assert_int_eq(peer->attachments[msg->gpu]->job.state, GS_JOB_DROPPING);
@@ -49,18 +44,12 @@ static void forget_told(void) {
 
 /* ---- what is played ---- */
 
-static void say(int i, const struct gs_msg *msg) { daemon_on_message(&it, &peers[i], msg, now_ns += 1000); }
+static void say(int i, const struct gs_msg *msg) { played_say(&peers[i], msg); }
 
 static void say_simple(int i, enum gs_msg_type type) {
   struct gs_msg msg = wire_msg(type, 0);
   msg.epoch = told[i].last[GS_LOCK_OK].epoch;
   say(i, &msg);
-}
-
-static void connect_peer(int i, uid_t uid) {
-  peers[i] =
-      (struct peer){.uid = uid, .pid = i + 1, .pidfd = -1, .tokens = 1, .user = users_find(&users, uid)};
-  ck_assert_int_eq(user_charge(peers[i].user, USER_CONNECTIONS, 1), 0);
 }
 
 static void attach(int i, uint32_t index) {
@@ -73,20 +62,12 @@ static void attach(int i, uint32_t index) {
 }
 
 static void come(int i) {
-  connect_peer(i, 100);
+  played_come(&peers[i], 100, i + 1);
   say_simple(i, GS_REGISTER);
   attach(i, 0);
 }
 
-static void go(int i) {
-  if (!peers[i].user)
-    return;
-  peers[i].closed = true;
-  while (!daemon_on_gone(&it, &peers[i], now_ns))
-    ;
-  user_release(peers[i].user, USER_CONNECTIONS, 1);
-  peers[i] = (struct peer){.fd = -1};
-}
+static void go(int i) { played_go(&peers[i]); }
 
 static void ask_for_memory(int i, uint64_t bytes) {
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
@@ -100,31 +81,20 @@ static void set(enum gs_msg_type type, uint64_t value) {
   say(PERSON, &msg);
 }
 
-static void tell_all(void) { orders_tell_some(&it, PEERS, now_ns); }
+static void tell_all(void) { actions_tell_some(&it, PEERS, now_ns); }
 
 /* Nobody has more memory than fits beside the others'; each has been told all. */
 static void set_up(void) {
-  log_setup("test", LOG_LEVEL_ERROR);
-  now_ns = NS_PER_S;
-  users_init(&users, 100000);
-  users_bound_clients(&users, 2048);
-  daemon_init(&it, now_ns);
-  memset(peers, 0, sizeof peers);
+  played_sent = note_sent;
+  played_begin(peers, PEERS);
   forget_told();
   for (int i = 0; i <= LARGE; i++)
     come(i);
   for (int i = 0; i <= LARGE; i++)
     ask_for_memory(i, MIB);
-  connect_peer(PERSON, 0);
+  played_come(&peers[PERSON], 0, PERSON);
   tell_all();
   forget_told();
-}
-
-static void tear_down(void) {
-  for (int i = 0; i < PEERS; i++)
-    go(i);
-  daemon_end(&it);
-  ck_assert(users_are_clear(&users));
 }
 
 static void begin_turns(void) {
@@ -143,35 +113,33 @@ static int count_told(enum gs_msg_type type, unsigned times) {
 
 /* ---- tests ---- */
 
-START_TEST(an_event_tells_its_own_job_and_some_others) {
+TEST(an_event_tells_its_own_job_and_some_others) {
   begin_turns();
   ck_assert_uint_eq(told[LARGE].counts[GS_SCHED_ON], 1);
   ck_assert_uint_eq(told[LARGE].counts[GS_MEM_REPLY], 1);
-  ck_assert_int_eq(count_told(GS_SCHED_ON, 1), ORDERS_PER_EVENT);
-  ck_assert_uint_le(sends, 4 * (ORDERS_PER_EVENT + 1));
+  ck_assert_int_eq(count_told(GS_SCHED_ON, 1), ACTIONS_PER_EVENT);
+  ck_assert_uint_le(sends, 4 * (ACTIONS_PER_EVENT + 1));
 }
-END_TEST
 
-START_TEST(each_slice_tells_so_many_until_all_are_told) {
+TEST(each_slice_tells_so_many_until_all_are_told) {
   begin_turns();
-  for (int had = ORDERS_PER_EVENT; had < CROWD; had += SLICE) {
-    ck_assert(!orders_are_told(&it));
+  for (int had = ACTIONS_PER_EVENT; had < CROWD; had += SLICE) {
+    ck_assert(!actions_are_told(&it));
     ck_assert_int_eq(count_told(GS_SCHED_ON, 1), had);
     sends = 0;
-    orders_tell_some(&it, SLICE, now_ns);
+    actions_tell_some(&it, SLICE, now_ns);
     ck_assert_uint_le(sends, 4 * SLICE);
   }
-  ck_assert(orders_are_told(&it));
+  ck_assert(actions_are_told(&it));
   ck_assert_int_eq(count_told(GS_SCHED_ON, 1), CROWD);
 }
-END_TEST
 
-START_TEST(what_has_passed_is_not_told_any_more) {
+TEST(what_has_passed_is_not_told_any_more) {
   set(GS_SET_CAPACITY, CARD / 2);
   set(GS_SET_CAPACITY, CARD / 4);
   set(GS_SET_MODE, GS_MODE_ON);
   set(GS_SET_MODE, GS_MODE_OFF);
-  int before = 4 * ORDERS_PER_EVENT; /* some have heard more */
+  int before = 4 * ACTIONS_PER_EVENT; /* some have heard more */
   tell_all();
   ck_assert_int_ge(count_told(GS_CAPACITY, 1), CROWD - before);
   ck_assert_int_ge(count_told(GS_SCHED_ON, 0), CROWD - before);
@@ -183,10 +151,9 @@ START_TEST(what_has_passed_is_not_told_any_more) {
       ck_assert_uint_ne(told[i].counts[GS_SCHED_OFF], 0);
   }
 }
-END_TEST
 
 /* In the words' order, each once; and nothing older behind them. */
-START_TEST(who_says_something_hears_first_what_came_before) {
+TEST(who_says_something_hears_first_what_came_before) {
   int last = CROWD - 1;
   begin_turns();
   ck_assert_uint_eq(told[last].count, 0);
@@ -199,10 +166,9 @@ START_TEST(who_says_something_hears_first_what_came_before) {
   for (unsigned i = count; i < told[last].count; i++)
     ck_assert_int_ne(told[last].order[i], GS_SCHED_ON);
 }
-END_TEST
 
 /* A turn that is given back before the order to stop has come: that is not told any more. */
-START_TEST(no_order_to_stop_follows_a_release) {
+TEST(no_order_to_stop_follows_a_release) {
   int last = CROWD - 1;
   struct gs_msg msg = wire_msg(GS_LOCK_RELEASED, 0);
   set(GS_SET_MODE, GS_MODE_ON);
@@ -216,9 +182,8 @@ START_TEST(no_order_to_stop_follows_a_release) {
   tell_all();
   ck_assert_uint_eq(told[last].counts[GS_DROP_LOCK], 1);
 }
-END_TEST
 
-START_TEST(who_leaves_and_who_comes_meanwhile_hear_what_concerns_them) {
+TEST(who_leaves_and_who_comes_meanwhile_hear_what_concerns_them) {
   begin_turns();
   go(CROWD - 1);
   go(CROWD - 2);
@@ -230,19 +195,17 @@ START_TEST(who_leaves_and_who_comes_meanwhile_hear_what_concerns_them) {
   ck_assert_uint_eq(told[LATE].counts[GS_SCHED_ON], 1);
   ck_assert_uint_eq(told[CROWD - 1].count, 0);
 }
-END_TEST
 
 /* However much happens meanwhile. */
-START_TEST(nobody_waits_for_long) {
+TEST(nobody_waits_for_long) {
   begin_turns();
-  for (int i = 0; i < CROWD / ORDERS_PER_EVENT + 1; i++)
+  for (int i = 0; i < CROWD / ACTIONS_PER_EVENT + 1; i++)
     set(GS_SET_CAPACITY, CARD - (uint64_t)(i + 1) * MIB);
   ck_assert_int_eq(count_told(GS_SCHED_ON, 0), 0);
 }
-END_TEST
 
 /* Of those whose terms change, one per event. */
-START_TEST(other_bounds_reach_all_jobs_in_slices) {
+TEST(other_bounds_reach_all_jobs_in_slices) {
   struct terms_bounds bounds = {.max_weight = 100, .max_priority = 0};
   struct gs_msg msg = wire_msg(GS_DECLARE, 0);
   static const struct user_limits none;
@@ -251,7 +214,7 @@ START_TEST(other_bounds_reach_all_jobs_in_slices) {
     say(i, &msg);
   unsigned events = 0, most = 0;
   uint64_t before = it.scheduler.decisions;
-  daemon_set_bounds(&it, &bounds, &none, now_ns);
+  clients_set_bounds(&it, &bounds, &none, now_ns);
   go(0); /* and others where it has not been */
   go(CROWD / 2);
   say(CROWD - 1, &msg);
@@ -267,9 +230,8 @@ START_TEST(other_bounds_reach_all_jobs_in_slices) {
     if (peers[i].user)
       ck_assert_uint_eq(peers[i].attachments[0]->job.terms.weight, 100);
 }
-END_TEST
 
-START_TEST(an_end_leaves_one_gpu_after_the_other) {
+TEST(an_end_leaves_one_gpu_after_the_other) {
   come(LATE);
   attach(LATE, 1);
   attach(LATE, 2);
@@ -279,26 +241,11 @@ START_TEST(an_end_leaves_one_gpu_after_the_other) {
   ck_assert_ptr_nonnull(peers[LATE].attachments[1]);
   ck_assert_ptr_nonnull(peers[LATE].attachments[2]);
 }
-END_TEST
 
-START_TEST(who_has_caused_what_is_left_is_known) {
-  ck_assert_uint_eq(it.orders_uid, (uid_t)-1);
+TEST(who_has_caused_what_is_left_is_known) {
+  ck_assert_uint_eq(it.actions_uid, (uid_t)-1);
   begin_turns();
-  ck_assert_uint_eq(it.orders_uid, 100);
+  ck_assert_uint_eq(it.actions_uid, 100);
 }
-END_TEST
 
-int main(void) {
-  const TTest *const tests[] = {an_event_tells_its_own_job_and_some_others,
-                                each_slice_tells_so_many_until_all_are_told,
-                                what_has_passed_is_not_told_any_more,
-                                who_says_something_hears_first_what_came_before,
-                                no_order_to_stop_follows_a_release,
-                                who_leaves_and_who_comes_meanwhile_hear_what_concerns_them,
-                                nobody_waits_for_long,
-                                other_bounds_reach_all_jobs_in_slices,
-                                an_end_leaves_one_gpu_after_the_other,
-                                who_has_caused_what_is_left_is_known,
-                                NULL};
-  return suite_main("orders", tests, set_up, tear_down);
-}
+int main(void) { return suite_run_all("actions", set_up, played_end); }
