@@ -11,8 +11,8 @@
 #include "runner.h"
 #include "scene.h"
 
-#define CARD "small,capacity=32MiB"
-#define BYTES "25165824"
+#define CARD "small,capacity=8MiB"
+#define BYTES "6291456"
 #define ROUNDS "30"
 #define SMALL_BYTES (2u << 20) /* small allocations stay on the card, together */
 
