@@ -45,7 +45,7 @@ struct job {
   uint64_t went_on_ns;       /* or when something kept it, the last time */
   bool is_short;             /* ends by itself */
   bool is_paused;
-  uint64_t weight, limit_bytes;
+  uint64_t weight, priority, limit_bytes;
 };
 
 static struct scene scene;
@@ -53,7 +53,7 @@ static const struct history *history;
 static struct job jobs[JOBS_MAX];
 static int count;
 static uint64_t chance;
-static uint64_t tq_ns, capacity_bytes;          /* as they were set */
+static uint64_t tq_ns, capacity_bytes, policy;  /* as they were set */
 static uint64_t away_until_ns;                  /* the daemon; 0: it is there */
 static uint64_t handovers_before, moved_before; /* of daemons that are gone */
 
@@ -133,10 +133,14 @@ static bool set_term(const struct job *job, enum gs_term term, uint64_t value) {
 
 /* A pause ends with the next change. */
 static void change_term(struct job *job) {
-  uint64_t weight = between(1, 1000), limit_bytes = one_in(2) ? 0 : between(8, 48) * MIB;
+  uint64_t weight = between(1, 1000), priority = between(0, GS_PRIORITY_MAX),
+           limit_bytes = one_in(2) ? 0 : between(8, 48) * MIB;
   if (job->is_paused || one_in(3)) {
     if (set_term(job, GS_TERM_PAUSED, !job->is_paused))
       job->is_paused = !job->is_paused;
+  } else if (one_in(3)) {
+    if (set_term(job, GS_TERM_PRIORITY, priority))
+      job->priority = priority;
   } else if (one_in(2)) {
     if (set_term(job, GS_TERM_WEIGHT, weight))
       job->weight = weight;
@@ -149,12 +153,14 @@ static void change_term(struct job *job) {
 static bool is_kept(const struct scene_status *status, const void *unused) {
   (void)unused;
   if (status->gpu_count == 0 || status->gpus[0].gpu_status.tq_ns != tq_ns ||
-      status->gpus[0].gpu_status.capacity_bytes != capacity_bytes)
+      status->gpus[0].gpu_status.capacity_bytes != capacity_bytes ||
+      status->gpus[0].gpu_status.policy != policy)
     return false;
   for (int i = 0; i < count; i++) {
     const struct gs_msg *terms = scene_terms_of(status, jobs[i].process->pid);
     bool may_lack = jobs[i].stopped_until_ns || jobs[i].is_short || process_ended(jobs[i].process);
     if (terms ? terms->terms_status.weight != jobs[i].weight ||
+                    (uint64_t)terms->terms_status.priority != jobs[i].priority ||
                     terms->terms_status.limit_bytes != jobs[i].limit_bytes ||
                     !terms->terms_status.paused != !jobs[i].is_paused
               : !may_lack)
@@ -268,6 +274,8 @@ static void change_something(void) {
     end_daemon();
   else if (dice < 20)
     change_term(job);
+  else if (dice < 22)
+    set(GS_SET_POLICY, &policy, between(GS_POLICY_RR, GS_POLICY_FAIR)); /* others have no turns for all */
   else if (dice < 42)
     set(GS_SET_TQ, &tq_ns, between(5, 20) * NS_PER_MS);
   else
@@ -312,6 +320,7 @@ static void run(const struct history *wanted) {
   scene_await(&scene, knows_gpu, NULL, "the daemon knows the GPU");
   set(GS_SET_TQ, &tq_ns, 10 * NS_PER_MS);
   set(GS_SET_CAPACITY, &capacity_bytes, history->capacity_most);
+  set(GS_SET_POLICY, &policy, GS_POLICY_FAIR);
   struct seen seen = rage();
   printf("%llu hand-overs, %llu MiB moved\n", (unsigned long long)seen.handovers,
          (unsigned long long)(seen.moved_bytes / MIB));
