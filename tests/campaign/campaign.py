@@ -9,7 +9,6 @@ Exit: 0; 1: something hangs, has crashed, has a wrong byte or is far from any ta
 """
 import argparse
 import ctypes
-import json
 import os
 import random
 import select
@@ -325,16 +324,6 @@ class Chaos:
             victim.stdin.close()
 
 
-def settings_of(guarded):
-    """What persons have set, of GPUs and of the bystanders."""
-    status = guarded.status() or {"gpus": []}
-    pids = [job.pid for job in guarded.bystanders]
-    return {"gpus": [{key: gpu.get(key) for key in ("uuid", "tq_ns", "mode", "policy", "capacity_bytes")}
-                     for gpu in status["gpus"]],
-            "jobs": sorted([[job.get(key) for key in ("pid", "job", "weight", "priority", "class", "limit_bytes", "paused")]
-                            for gpu in status["gpus"] for job in gpu["jobs"] if job["pid"] in pids])}
-
-
 class Share:
     """GPU time and rounds of the honest user, from now on."""
 
@@ -646,40 +635,6 @@ def indebted_holder(build, results, name, seconds):
         guarded.end()
 
 
-def restarts(build, results, name, seconds):
-    """What has been set is still so after each."""
-    guarded = plain_scene(build)
-    lost = count = 0
-    try:
-        jobs = scene.wait_until("all are there", lambda: (ids := [
-            job["job"] for gpu in guarded.status()["gpus"] for job in gpu["jobs"]]) and len(ids) == 3 and ids)
-        for words in (["set-tq", "77ms"], ["set-policy", "rr"], ["set-weight", str(jobs[0]), "300"],
-                      ["set-priority", str(jobs[1]), "-3"], ["set-limit", str(jobs[2]), "1G"]):
-            done = guarded.ctl(*words)
-            if done.returncode != 0:
-                print(f"{words}: {done.stderr}", file=sys.stderr)
-        wanted = settings_of(guarded)
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and count < 100:
-            time.sleep(random.uniform(0, 0.3))
-            guarded.restart(how=random.choice([signal.SIGKILL, signal.SIGTERM]))
-            count += 1
-            results.faults += 1
-            back = time.monotonic() + HANG_S
-            while len(settings_of(guarded)["jobs"]) < 3 and time.monotonic() < back:
-                time.sleep(0.02)
-            seen = settings_of(guarded)
-            if seen != wanted:
-                lost += 1
-                if lost == 1:
-                    print(f"wanted {json.dumps(wanted)}\nseen   {json.dumps(seen)}", file=sys.stderr)
-        results.must(f"{name}: that have lost a setting", f"{lost} of {count}", "0", lost == 0)
-        hung = guarded.check_progress()
-        results.must(f"{name}: hung jobs", str(hung), "0", hung == 0)
-    finally:
-        over(guarded, results, name)
-
-
 ATTACKS = {
     "liars_first": liars_first, "liars_size": beside_silence(attackers.liars_size), "liars_memory": beside_silence(attackers.liars_memory),
     "liars_silent": beside_silence(attackers.liars_silent),
@@ -688,7 +643,7 @@ ATTACKS = {
     "fakes_many": beside(attackers.fakes_many), "fakes_gpu": beside(attackers.fakes_gpu), "slow_readers": slow_readers,
     "kill_jobs": beside(None, ["kill_job"], least=0.2), "kill_daemon": beside(None, ["kill_daemon"]),
     "stops": beside(None, ["stop"], least=0.2, seconds_least=6), "outages": beside(None, ["kill_daemon", "stop"], outage_s=3),
-    "log_stalled": log_stalled, "dead_holder": dead_holder, "indebted_holder": indebted_holder, "restarts": restarts,
+    "log_stalled": log_stalled, "dead_holder": dead_holder, "indebted_holder": indebted_holder,
 }
 
 AT_RANDOM = [attackers.liars_size, attackers.liars_memory, attackers.liars_silent, attackers.flood_messages, attackers.flood_connects,

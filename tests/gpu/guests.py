@@ -11,7 +11,7 @@ LIMIT_S = 40  # of one program
 
 def cases_of(folder):
     """(name, beside another job) of those that need no simulated driver."""
-    rows = re.findall(r"^CASE\((\w+), \"[^\"]*\", ([^)]*)\)", (folder / "cases.def").read_text(), re.MULTILINE)
+    rows = re.findall(r"^CASE\((\w+), \w+, \"[^\"]*\", ([^)]*)\)", (folder / "cases.def").read_text(), re.MULTILINE)
     return [(name, "BESIDE" in flags) for name, flags in rows if "SIMULATED" not in flags]
 
 

@@ -130,6 +130,6 @@ static void play(const char *name, const char *plain_card, unsigned flags) {
   scene_end(&scene);
 }
 
-#define CASE(name, card, flags)                                                                              \
+#define CASE(name, source, card, flags)                                                                      \
   TEST(name) { play(#name, card, flags); }
 #include "cases.def"

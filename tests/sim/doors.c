@@ -4,6 +4,8 @@
  * GPUSHARE_SIM_FAIL=NAME:N:RESULT,...   the N-th call of a function returns this result; N+: all from that
  * one on
  *
+ * GPUSHARE_SIM_CALLS=PATH                  at the process' end: "NAME COUNT", a line for each function called
+ *
  * A kernel that has faulted, or as if one had: GPUSHARE_SIM_FAULT=PATH, once there is such a file. As on
  * driver 580 (H200), every function then returns the same error, in every context of the process, but for
  * those that only concern which context is current, devices, addresses and physical memory, and the ends of
@@ -26,7 +28,7 @@ static const char *const names[] = {
 #include "symbols.inc"
 #undef SYMBOL
 };
-enum { COUNT = sizeof names / sizeof *names, RULES_MAX = 32 };
+enum { COUNT = sizeof names / sizeof *names, RULES_MAX = 128 };
 
 /* Ends of patterns: "*" for any. */
 static const char *const work_after_fault[] = {
@@ -48,7 +50,7 @@ struct rule {
 static bool works[COUNT];
 static struct rule rules[RULES_MAX];
 static size_t rule_count;
-static const char *fault_path;
+static const char *fault_path, *calls_path;
 static _Atomic unsigned long calls[COUNT];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -77,6 +79,7 @@ static void add_rule(const char *text) {
 
 static void read_rules(void) {
   fault_path = getenv("GPUSHARE_SIM_FAULT");
+  calls_path = getenv("GPUSHARE_SIM_CALLS");
   for (unsigned i = 0; i < COUNT; i++)
     for (size_t p = 0; p < sizeof work_after_fault / sizeof *work_after_fault; p++)
       works[i] |= matches(names[i], work_after_fault[p]);
@@ -94,11 +97,20 @@ static void look_for_fault(void) {
 
 static CUresult ask(unsigned index) {
   look_for_fault();
-  unsigned long nth = rule_count ? atomic_fetch_add(&calls[index], 1) + 1 : 0;
+  unsigned long nth = rule_count || calls_path ? atomic_fetch_add(&calls[index], 1) + 1 : 0;
   for (size_t i = 0; i < rule_count; i++)
     if (rules[i].index == index && (rules[i].from_then_on ? nth >= rules[i].nth : nth == rules[i].nth))
       return rules[i].result;
   return works[index] ? CUDA_SUCCESS : process_fault();
+}
+
+__attribute__((destructor)) static void write_calls(void) {
+  FILE *file = calls_path ? fopen(calls_path, "w") : NULL;
+  for (unsigned i = 0; file && i < COUNT; i++)
+    if (atomic_load(&calls[i]))
+      fprintf(file, "%s %lu\n", names[i], atomic_load(&calls[i]));
+  if (file)
+    fclose(file);
 }
 
 CUresult door_enter(unsigned index) {

@@ -67,17 +67,30 @@ static bool take_line(struct process *process, char *line, size_t size) {
   return true;
 }
 
+/* One read(2): 0 at the end of its stdout. */
+static ssize_t read_more(struct process *process) {
+  CHECK(process->filled < sizeof process->text, "%s: line too long", process->name);
+  ssize_t got = read(process->out, process->text + process->filled, sizeof process->text - process->filled);
+  process->filled += got > 0 ? (size_t)got : 0;
+  return got;
+}
+
+bool process_next_line(struct process *process, char *line, size_t size) {
+  struct pollfd readable = {.fd = process->out, .events = POLLIN};
+  while (!take_line(process, line, size))
+    if (poll(&readable, 1, 0) <= 0 || read_more(process) <= 0)
+      return false;
+  return true;
+}
+
 bool process_line(struct process *process, char *line, size_t size) {
   uint64_t deadline = deadline_in(PROCESS_LIMIT_S);
   while (!take_line(process, line, size)) {
     struct pollfd readable = {.fd = process->out, .events = POLLIN};
     int ready = poll(&readable, 1, deadline_left_ms(deadline));
     CHECK(ready != 0, "%s says nothing", process->name);
-    CHECK(process->filled < sizeof process->text, "%s: line too long", process->name);
-    ssize_t got = read(process->out, process->text + process->filled, sizeof process->text - process->filled);
-    if (got == 0)
+    if (read_more(process) == 0)
       return false;
-    process->filled += got > 0 ? (size_t)got : 0;
   }
   return true;
 }

@@ -32,6 +32,9 @@ struct process *process_start(const char *name, char *const argv[], char *const 
 /* The next line of its stdout, without the line's end. False: its stdout has ended. */
 bool process_line(struct process *process, char *line, size_t size);
 
+/* Likewise, but only what has been said: false if that is no whole line. Does not wait. */
+bool process_next_line(struct process *process, char *line, size_t size);
+
 /* Read lines until one starts with `text`; its stdout's end before that fails the test. */
 void process_expect(struct process *process, const char *text, char *line, size_t size);
 

@@ -243,10 +243,10 @@ static void check_only_production_runs(struct process *production, struct proces
 /* Two quanta and more pass while production works. */
 static void check_turns_with(const char *memory) {
   const char *const environments[2][3] = {{PRODUCTION, memory, NULL}, {OPPORTUNISTIC, memory, NULL}};
-  begin("small,capacity=64MiB");
-  struct process *production = scene_start(&scene, environments[0], "toiler", "40M", LONG_SPIN, NULL);
+  begin("small,capacity=20MiB");
+  struct process *production = scene_start(&scene, environments[0], "toiler", "12M", LONG_SPIN, NULL);
   process_expect(production, "toiling", NULL, 0);
-  struct process *opportunistic = scene_start(&scene, environments[1], "toiler", "40M", LONG_SPIN, NULL);
+  struct process *opportunistic = scene_start(&scene, environments[1], "toiler", "12M", LONG_SPIN, NULL);
   check_only_production_runs(production, opportunistic);
   uint64_t overlaps_before =
       overlaps(); /* turns begin with the newcomer's memory: both may have run till then */

@@ -42,11 +42,12 @@ static uint64_t handovers(void) {
   return status.gpus[0].gpu_status.handovers;
 }
 
-static void run_jobs(int count, const char *bytes, const char *rounds) {
+static void run_jobs(const char *card, int count, const char *bytes, const char *rounds) {
   struct process *jobs[PROCESS_MAX];
-  begin("small,capacity=32MiB", "on", "0.005");
+  begin(card, "on", "0.005");
   for (int i = 0; i < count; i++)
-    jobs[i] = start_job(bytes, rounds, NULL);
+    jobs[i] = scene_start(&scene, NULL, "job", "--wait", "--bytes", bytes, "--rounds", rounds, "--spin",
+                          "1ms", NULL);
   release_all(jobs, count);
   finish_all(jobs, count);
   scene_check_no_overlaps(&scene, 0);
@@ -57,10 +58,10 @@ static void run_jobs(int count, const char *bytes, const char *rounds) {
 /* What has been freed keeps no room on the card from the other one: no turn waits for the grace. */
 TEST(in_stream_order_on_an_old_driver) {
   struct process *jobs[2];
-  begin("small,capacity=32MiB,driver_version=12020", "on", "0.005");
+  begin("small,capacity=16MiB,driver_version=12020", "on", "0.005");
   for (int i = 0; i < 2; i++)
-    jobs[i] = scene_start(&scene, NULL, "job", "--wait", "--async", "--bytes", "16M", "--scratch", "8M",
-                          "--rounds", "60", NULL);
+    jobs[i] = scene_start(&scene, NULL, "job", "--wait", "--async", "--bytes", "8M", "--scratch", "4M",
+                          "--rounds", "20", "--spin", "1ms", NULL);
   release_all(jobs, 2);
   finish_all(jobs, 2);
   scene_check_no_overlaps(&scene, 0);
@@ -68,9 +69,9 @@ TEST(in_stream_order_on_an_old_driver) {
   scene_end(&scene);
 }
 
-TEST(two) { run_jobs(2, "24M", "60"); }
-TEST(ten) { run_jobs(10, "8M", "30"); }
-TEST(fifty) { run_jobs(50, "2M", "10"); }
+TEST(two) { run_jobs("small,capacity=8MiB", 2, "6M", "20"); }
+TEST(ten) { run_jobs("small,capacity=16MiB", 10, "5M", "10"); }
+TEST(fifty) { run_jobs("small,capacity=32MiB", 50, "2M", "3"); }
 
 /* In auto: those that fit run side by side, without a hand-over. */
 TEST(auto_fitting) {

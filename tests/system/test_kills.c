@@ -120,23 +120,6 @@ TEST(daemon_at_random) {
   scene_end(&scene);
 }
 
-/* An orderly end of the daemon is no different to its clients. */
-TEST(daemon_stopped_and_started) {
-  struct process *jobs[2];
-  begin();
-  for (int i = 0; i < 2; i++)
-    jobs[i] = endless_job(NULL);
-  check_progress(jobs, 2);
-  scene_stop_daemon(&scene);
-  check_progress(jobs, 2);
-  start_daemon();
-  for (int i = 0; i < 2; i++)
-    scene_await(&scene, scene_job_known, jobs[i], "the job has come back");
-  for (int i = 0; i < 2; i++)
-    process_finish(jobs[i]);
-  scene_end(&scene);
-}
-
 TEST(gpusharectl_at_random) {
   static const char *const plain[] = {"LD_PRELOAD=", NULL};
   struct process *jobs[2];

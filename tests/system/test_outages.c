@@ -63,26 +63,18 @@ static void end(int count) {
   scene_end(&scene);
 }
 
-static void outage(uint64_t away_ns, bool orderly) {
+/* Shorter and longer ones, and orderly ends: test_whole_system.c. */
+TEST(of_two_seconds) {
   for (int count = 2; count <= JOBS_MAX; count++) {
     begin(count);
     check_turns(count);
-    if (orderly)
-      scene_stop_daemon(&scene);
-    else
-      scene_kill_daemon(&scene);
-    pass(away_ns);
+    scene_kill_daemon(&scene);
+    pass(2 * NS_PER_S);
     start_daemon();
     check_turns(count);
     end(count);
   }
 }
-
-TEST(none) { outage(0, false); }
-TEST(of_a_fifth_of_a_second) { outage(NS_PER_S / 5, false); }
-TEST(of_two_seconds) { outage(2 * NS_PER_S, false); }
-TEST(of_five_seconds) { outage(5 * NS_PER_S, false); }
-TEST(of_two_seconds_in_order) { outage(2 * NS_PER_S, true); }
 
 /* It does not end, but answers nobody. */
 TEST(of_a_stopped_daemon) {
@@ -143,7 +135,7 @@ static int await_worker(int count, const bool *ended) {
  * both rest between two looks. */
 TEST(for_good_all_come_to_an_end) {
   bool ended[JOBS_MAX] = {false};
-  begin_on("small,capacity=384MiB,copy_in_pinned_gbps=0.5", "272M", JOBS_MAX);
+  begin_on("small,capacity=192MiB,copy_in_pinned_gbps=0.25", "136M", JOBS_MAX);
   scene_kill_daemon(&scene);
   int first = await_worker(JOBS_MAX, ended);
   for (int i = 0; i < JOBS_MAX; i++)

@@ -37,7 +37,7 @@ static bool rests(const struct scene_status *status, const void *job) {
 }
 
 static struct process *start(void) {
-  struct process *job = scene_start(&scene, NULL, "toiler", "40M", "1ms", NULL);
+  struct process *job = scene_start(&scene, NULL, "toiler", "12M", "1ms", NULL);
   return job;
 }
 
@@ -69,11 +69,11 @@ static void pause_one(const char *card) {
   scene_end(&scene);
 }
 
-TEST(where_all_fits) { pause_one("small,capacity=128MiB"); }
-TEST(where_turns_are_taken) { pause_one("small,capacity=64MiB,scale=0.2"); }
+TEST(where_all_fits) { pause_one("small,capacity=40MiB"); }
+TEST(where_turns_are_taken) { pause_one("small,capacity=20MiB,scale=0.2"); }
 
 TEST(a_paused_program_can_be_killed) {
-  scene_begin(&scene, "small,capacity=64MiB,scale=0.2");
+  scene_begin(&scene, "small,capacity=20MiB,scale=0.2");
   scene_start_daemon(&scene, "--tq", "50ms", NULL);
   struct process *one = start(), *other = start();
   process_expect(one, "toiling", NULL, 0);
@@ -96,7 +96,7 @@ static uint32_t number_of(const struct process *job) {
 /* A program that is paused, and one that is not: they are what they were, by the same numbers. */
 static void restart_beside(void (*stop_daemon)(struct scene *)) {
   char kept[128];
-  scene_begin(&scene, "small,capacity=128MiB");
+  scene_begin(&scene, "small,capacity=40MiB");
   snprintf(kept, sizeof kept, "%s/kept", scene.folder);
   scene_start_daemon(&scene, "--state", kept, NULL);
   struct process *one = start(), *other = start();

@@ -15,7 +15,7 @@
 #define KIB (UINT64_C(1) << 10)
 #define OWN_BYTES (32 * MIB) /* what the program has that can leave */
 
-#define TRIES 25 /* of each kind; GS_TEST_TRIES says otherwise */
+#define TRIES 12 /* of each kind; GS_TEST_TRIES says otherwise */
 
 static struct scene scene;
 static struct fake_daemon fake;
@@ -193,8 +193,8 @@ static void check_never_refused(const char *kind, const char *own_memory, const 
   const char *const others[] = {others_memory, NULL}, *const own[] = {own_memory, NULL};
   const char *wanted = getenv("GS_TEST_TRIES");
   snprintf(tries, sizeof tries, "%d", wanted ? atoi(wanted) : TRIES);
-  snprintf(memory, sizeof memory, "%llu", (unsigned long long)(56 * MIB));
-  scene_begin(&scene, "small,capacity=64MiB");
+  snprintf(memory, sizeof memory, "%llu", (unsigned long long)(28 * MIB));
+  scene_begin(&scene, "small,capacity=32MiB");
   scene_start_daemon(&scene, "--tq", "10ms", NULL);
   struct process *first = scene_start(&scene, others, "toiler", memory, "200us", NULL);
   struct process *second = scene_start(&scene, others, "toiler", memory, "200us", NULL);

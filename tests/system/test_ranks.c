@@ -13,7 +13,7 @@
 
 #define GPUS 2
 #define PULSE_NS (2 * NS_PER_S) /* what is drained may have to wait for that, and what is stopped never */
-#define HANDOVERS 10            /* at least, on each GPU: both jobs together take 40 quanta */
+#define HANDOVERS 10            /* at least, on each GPU: both jobs together take 28 quanta */
 
 static struct scene scene;
 static uint64_t seed;
@@ -27,7 +27,7 @@ struct job {
 struct manner {
   const char *rounds, *streams, *besides; /* the last may be NULL */
 };
-static const struct manner plain = {"40", "1", NULL};
+static const struct manner plain = {"24", "1", NULL};
 
 static void begin_in_mode(const char *mode, const char *grace) {
   seed = test_seed();
@@ -144,14 +144,14 @@ TEST(ranks_that_free_take_turns) {
  * when they are stopped, and others for what these do next. */
 TEST(ranks_that_grow_take_turns) {
   begin_in_mode("auto", "6s");
-  check_both(&(struct manner){"40", "1", "growing"});
+  check_both(&(struct manner){"24", "1", "growing"});
   scene_end(&scene);
 }
 
 /* So each gang has two attachments on each GPU, of which one never works. */
 TEST(ranks_that_visit_each_others_gpu_take_turns) {
   begin("30s");
-  struct seen seen = check_turns(&(struct manner){"40", "1", "visiting"});
+  struct seen seen = check_turns(&(struct manner){"24", "1", "visiting"});
   CHECK(seen.attachments == 2 * GPUS * GPUS, "%d", seen.attachments);
   scene_end(&scene);
 }

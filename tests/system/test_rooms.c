@@ -148,7 +148,7 @@ TEST(turned_round) {
   begin(SLOW);
   start_and_run(NULL, LARGE);
   drop(0);
-  for (int i = 0; i < 12; i++) {
+  for (int i = 0; i < 6; i++) {
     do
       fake_expect(&fake, GS_RESIDENT);
     while (!(random_next(&seed) % 2) && fake.resident_bytes != fake.room_bytes);

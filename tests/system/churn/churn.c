@@ -10,6 +10,7 @@
  * many;
  *   --seed N         repeats what each thread does                            neither: when stdin ends
  *   --contexts N     spread the threads over so many (1)     --wait           after "ready", wait for a line
+ *   --progress       say "on" now and then
  *
  * Says on stdout: seed, ready, sums, ok; or "mismatch ..." and "error ..." and exits with 1.
  */
@@ -30,7 +31,7 @@ enum { THREADS_MAX = 16, CONTEXTS_MAX = 4, PAUSE_NS_MAX = 50000000 };
 
 static struct {
   uint64_t bytes, largest_bytes, seconds, operations, seed;
-  int threads, contexts, wait;
+  int threads, contexts, wait, progress;
 } options = {.bytes = 64 << 20, .threads = 2, .contexts = 1};
 
 static struct worker workers[THREADS_MAX];
@@ -209,8 +210,11 @@ static void *work(void *argument) {
   start_worker(worker);
   pthread_barrier_wait(&started); /* "ready" */
   pthread_barrier_wait(&started); /* go */
-  while (goes_on(worker))
+  for (unsigned steps = 1; goes_on(worker); steps++) {
     step(worker);
+    if (options.progress && steps % 16 == 0)
+      printf("on\n");
+  }
   end_worker(worker);
   return NULL;
 }
@@ -275,7 +279,8 @@ static void parse_options(int argc, char **argv) {
   static const struct option list[] = {
       {"bytes", 1, NULL, 'b'},    {"max", 1, NULL, 'm'},         {"threads", 1, NULL, 't'},
       {"seconds", 1, NULL, 's'},  {"operations", 1, NULL, 'o'},  {"seed", 1, NULL, 'r'},
-      {"contexts", 1, NULL, 'c'}, {"wait", 0, &options.wait, 1}, {NULL, 0, NULL, 0}};
+      {"contexts", 1, NULL, 'c'}, {"wait", 0, &options.wait, 1}, {"progress", 0, &options.progress, 1},
+      {NULL, 0, NULL, 0}};
   for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
     if (option == '?' || (option == 'b' && parse_bytes(optarg, &options.bytes) != 0) ||
         (option == 'm' && parse_bytes(optarg, &options.largest_bytes) != 0))

@@ -1,2 +1,0 @@
-/* faulted_ends_beside.c - the same, on another card: see cases.def. */
-#include "faulted.c"

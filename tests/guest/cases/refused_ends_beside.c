@@ -1,2 +1,0 @@
-/* refused_ends_beside.c - the same, beside another job. */
-#include "refused_ends.c"

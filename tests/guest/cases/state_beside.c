@@ -1,2 +1,0 @@
-/* state_beside.c - the same while the program has to wait for its turns. */
-#include "state.c"
