@@ -233,10 +233,14 @@ END_TEST
 START_TEST(a_new_allocation_has_no_advice_of_its_predecessor) {
   CUdeviceptr own = get_own();
   prefer(own, 0, OWN_PAGES, CU_DEVICE_CPU);
-  struct allocation next = {
-      .base = own, .span = 8 * PAGE_BYTES, .bytes = 8 * PAGE_BYTES, .backing = BACKING_APP};
+  struct allocation next = {.base = own,
+                            .span = 8 * PAGE_BYTES,
+                            .bytes = 8 * PAGE_BYTES,
+                            .backing = BACKING_APP,
+                            .backend = &backend_managed};
   struct placement_run run;
-  ck_assert_int_eq(budget_reserve(0, BACKING_APP, next.bytes), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_APP, next.bytes, false), 0);
+  placement_forget(next.base, next.span);
   account_add(&account_addresses, &next);
   next.bytes--; /* asks the table */
   ck_assert(placement_run(&next, 0, &run));
