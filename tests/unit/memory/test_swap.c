@@ -295,8 +295,6 @@ START_TEST(access_is_set_once_for_a_new_block) {
 }
 END_TEST
 
-/* Also where they come to a window that is nearly full. */
-
 /* ---- frees ---- */
 
 START_TEST(frees_while_away_need_no_copy) {
