@@ -6,9 +6,9 @@
 
 #include "common/log.h"
 #include "driver/driver.h"
-#include "memory/carry.h"
+#include "memory/backend.h"
 #include "memory/device.h"
-#include "memory/placement.h"
+#include "memory/forked.h"
 
 struct ledger account_addresses = LEDGER(LOCK_ACCOUNT);
 struct ledger account_objects = LEDGER(LOCK_ACCOUNT);
@@ -23,7 +23,7 @@ static void note_refund(const struct allocation *allocation, void *argument) {
   struct refund *refund = argument;
   refund->bytes[allocation->device][allocation->backing] += allocation->bytes;
   struct allocation gone = *allocation;
-  carry_drop(&gone); /* takes no lock but that of the slabs */
+  allocation_drop_contents(&gone); /* takes no lock but that of the slabs */
   atomic_fetch_sub(&away[allocation->device], allocation->away_bytes);
 }
 
@@ -45,7 +45,6 @@ static int insert(struct ledger *ledger, const struct allocation *allocation) {
 }
 
 int account_add(struct ledger *ledger, const struct allocation *allocation) {
-  placement_forget(allocation);
   int err = insert(ledger, allocation);
   if (err)
     log_warn("GPU %d: out of host memory for bookkeeping: an allocation is refused", allocation->device);
@@ -78,7 +77,7 @@ bool account_take(struct ledger *ledger, uint64_t base, struct allocation *taken
 
 void account_gone(const struct allocation *taken) {
   struct allocation gone = *taken;
-  carry_drop(&gone);
+  allocation_drop_contents(&gone);
   budget_release(taken->device, taken->backing, taken->bytes);
 }
 
@@ -125,9 +124,10 @@ void account_context_inherited(CUcontext context, CUcontext heir) {
   ledger_change_context(&account_objects, context, heir);
 }
 
-void account_fork_child(void) {
+static void forget(void) {
   ledger_fork_child(&account_addresses);
   ledger_fork_child(&account_objects);
   for (int i = 0; i < DEVICES; i++)
     atomic_store(&away[i], 0);
 }
+IN_FORKED_CHILD(forget);

@@ -50,6 +50,4 @@ void account_context_destroyed(CUcontext context);
 /* What is the context's is the heir's from now on; NULL: nobody's. */
 void account_context_inherited(CUcontext context, CUcontext heir);
 
-void account_fork_child(void);
-
 #endif

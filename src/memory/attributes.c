@@ -14,7 +14,7 @@
 #include "memory/account.h"
 #include "memory/backend.h"
 #include "memory/deferred.h"
-#include "memory/reserves.h"
+#include "memory/pinned.h"
 #include "memory/swap/blocks.h"
 
 static bool find(CUdeviceptr address, struct allocation *found) {
@@ -22,7 +22,7 @@ static bool find(CUdeviceptr address, struct allocation *found) {
 }
 
 static bool find_hidden(CUdeviceptr address, struct allocation *found) {
-  return find(address, found) && backend_of(found)->hidden;
+  return find(address, found) && found->backend->hidden;
 }
 
 /* In a block of ours, but in no allocation: to the program there is nothing, to the driver a mapping. */
@@ -307,7 +307,7 @@ CUresult hook_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
 
 static bool is_converted(CUdeviceptr address) {
   struct allocation found;
-  return find(address, &found) && allocation_stands_in(&found) && !backend_of(&found)->hidden;
+  return find(address, &found) && allocation_stands_in(&found) && !found.backend->hidden;
 }
 
 static void say_once(void) {

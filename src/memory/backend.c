@@ -1,47 +1,51 @@
-/* backend.c - which backend a device has, and which one an allocation is of. */
+/* backend.c - which backend a device has. */
 #include "memory/backend.h"
 
 #include <stdatomic.h>
 
 #include "common/log.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
-#include "memory/swap/slabs.h"
 #include "settings.h"
 
+/* Where a device can't do what one needs, it has the next one instead. The log then says why, with the
+ * device's number. */
+static const struct choice {
+  const struct backend *backend;
+  const char *instead; /* of the one before */
+} swap_or_less[] = {
+    {&backend_swap, NULL},
+    {&backend_managed, "GPU %d cannot map memory by the piece: unified memory is taken instead"},
+    {&backend_pinned,
+     "GPU %d cannot page unified memory (no concurrent managed access): its memory stays as it is and cannot "
+     "leave the card"},
+};
+
 static const struct backend *_Atomic chosen[DEVICES]; /* NULL: not decided yet */
-static _Atomic bool expecting[DEVICES];               /* moves: host memory is made ready */
 
-const struct backend *backend_of(const struct allocation *allocation) {
-  static const struct backend *const backends[BACKINGS] = {
-      [BACKING_CONVERTED] = &backend_managed, [BACKING_APP] = &backend_managed,
-      [BACKING_PINNED] = &backend_pinned,     [BACKING_SWAP] = &backend_swap,
-      [BACKING_KEPT] = &backend_pinned,
-  };
-  return backends[allocation->backing];
-}
-
-static const struct backend *wanted_on(CUdevice device) {
+static const struct choice *wanted_on(CUdevice device) {
   int memory = settings()->memory;
   switch (memory == MEMORY_UNSET ? memory_port.mode(device) : memory) {
   case GS_MEMORY_SWAP:
-    return &backend_swap;
+    return &swap_or_less[0];
   case GS_MEMORY_OFF:
-    return &backend_pinned;
+    return &swap_or_less[2];
   default:
-    return &backend_managed;
+    return &swap_or_less[1];
   }
 }
 
 /* Of several threads that find it undecided, the first decides. */
 static const struct backend *decide(CUdevice device) {
-  const struct backend *wanted = wanted_on(device), *decided = wanted, *known = NULL;
-  while (decided->supported && !decided->supported(device))
-    decided = decided->otherwise;
-  if (!atomic_compare_exchange_strong(&chosen[device], &known, decided))
+  const struct choice *wanted = wanted_on(device), *decided = wanted;
+  const struct backend *known = NULL;
+  while (decided->backend->supported && !decided->backend->supported(device))
+    decided++;
+  if (!atomic_compare_exchange_strong(&chosen[device], &known, decided->backend))
     return known;
   if (decided != wanted)
-    log_warn(decided->as_otherwise, device);
-  return decided;
+    log_warn(decided->instead, device);
+  return decided->backend;
 }
 
 const struct backend *backend_on(CUdevice device) {
@@ -53,30 +57,8 @@ const struct backend *backend_on_if_decided(CUdevice device) {
   return settings()->memory == MEMORY_UNSET ? atomic_load(&chosen[device]) : backend_on(device);
 }
 
-/* All devices share it. */
-static void prepare_host(void) {
-  uint64_t bytes = 0;
-  for (CUdevice device = 0; device < DEVICES; device++)
-    if (atomic_load(&expecting[device]))
-      bytes += backend_managed.host_bytes(device) + backend_swap.host_bytes(device);
-  slabs_prepare(bytes);
-}
-
-void backend_expect_moves(CUdevice device, bool expected) {
-  if (atomic_exchange(&expecting[device], expected) != expected)
-    prepare_host();
-}
-
-bool backend_expects_moves(CUdevice device) { return atomic_load(&expecting[device]); }
-
-void backend_prepare_host(CUdevice device) {
-  if (backend_expects_moves(device))
-    prepare_host();
-}
-
-void backend_fork_child(void) {
-  for (int i = 0; i < DEVICES; i++) {
+static void forget(void) {
+  for (int i = 0; i < DEVICES; i++)
     atomic_store(&chosen[i], NULL);
-    atomic_store(&expecting[i], false);
-  }
 }
+IN_FORKED_CHILD(forget);

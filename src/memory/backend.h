@@ -1,10 +1,11 @@
 /*
- * backend.h - what stands behind memory: it stays on the card (pinned.c), it is unified memory (managed.c),
- * or it is mapped by the piece (swap/swap.c). All that depends on which is behind this one table of
+ * backend.h - what stands behind memory: it stays on the card (pinned.c), it is mapped by the piece
+ * (swap/swap.c), or it is unified memory (managed.c). All that depends on which is behind this one table of
  * functions.
  *
- * A device has one backend for the program's plain memory. Why all three are asked about a device
- * nevertheless: pools, arrays, the program's own unified memory and small allocations may have another.
+ * A device has one backend for the program's plain memory (backend_on). Why all three are asked about a
+ * device nevertheless: pools, arrays, the program's own unified memory and small allocations may have
+ * another. An allocation says which one it has, so no file below the backends names one.
  *
  * Threading: as memory.h says of the functions that lead here. A function that is NULL has nothing to do.
  */
@@ -22,14 +23,9 @@
 struct backend {
   /* ---- as a device's backend ---- */
 
-  /* Whether the device can do it, and what it has instead where it can't. `as_otherwise`: what the log says
-   * where this is what another one has been replaced by, with the device's number. */
-  bool (*supported)(CUdevice device);
-  const struct backend *otherwise;
-  const char *as_otherwise;
-
-  uint32_t attach_flags; /* GS_ATTACH_*: what the daemon is told */
-  bool leaves;           /* the memory can leave the card */
+  bool (*supported)(CUdevice device); /* whether the device can do it */
+  uint32_t attach_flags;              /* GS_ATTACH_*: what the daemon is told */
+  bool leaves;                        /* the memory can leave the card */
 
   /* New memory of `like->device`, reserved and entered into the ledger as `like` says. The driver's result,
    * or CUDA_ERROR_OUT_OF_MEMORY. */
@@ -48,6 +44,10 @@ struct backend {
   /* Free an allocation that is out of the ledger, as cuMemFree does, or at once if it is `finished`: no work
    * uses it. The books are the caller's. */
   CUresult (*free)(const struct allocation *taken, bool finished);
+
+  /* What is kept of its contents beside its memory is not needed any more, or its memory is gone. A ledger
+   * may be locked: takes no lock but that of the slabs. */
+  void (*drop_contents)(struct allocation *allocation);
 
   /* ---- of a device ---- */
 
@@ -81,14 +81,14 @@ struct backend {
   void (*context_leaving)(CUcontext context);
   void (*context_left)(CUcontext context);
   void (*context_gone)(CUcontext context);
-
-  void (*fork_child)(void);
 };
 
-extern const struct backend backend_pinned, backend_managed, backend_swap;
+extern const struct backend backend_pinned, backend_swap, backend_managed;
 
-/* What the allocation is of. */
-const struct backend *backend_of(const struct allocation *allocation);
+static inline void allocation_drop_contents(struct allocation *allocation) {
+  if (allocation->backend && allocation->backend->drop_contents)
+    allocation->backend->drop_contents(allocation);
+}
 
 /* What stands behind the program's plain memory on this device. Decided when first asked, and kept: by the
  * environment, else by the daemon (may wait for its answer), and by what the device can do, which is logged
@@ -105,13 +105,5 @@ static inline bool backend_leaves(CUdevice device) { return backend_on(device)->
 static inline bool backend_pages(CUdevice device) {
   return backend_leaves(device) && device_can_page(device);
 }
-
-/* Turns are being taken (or not any more): host memory may be needed soon, so it is made ready in the
- * background; anew where what may be needed has changed meanwhile. */
-void backend_expect_moves(CUdevice device, bool expected);
-bool backend_expects_moves(CUdevice device);
-void backend_prepare_host(CUdevice device);
-
-void backend_fork_child(void);
 
 #endif

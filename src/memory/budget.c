@@ -12,8 +12,8 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "memory/device.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
-#include "memory/reserves.h"
 #include "settings.h"
 
 #define SILENCE_NS NS_PER_S       /* the owner of a turn is not there any more */
@@ -282,33 +282,17 @@ static int reserve(CUdevice device, uint64_t number, enum backing backing, uint6
   return err == -ENOMEM || err == -EINTR ? err : 0;
 }
 
-static int reserve_in_turn(CUdevice device, enum backing backing, uint64_t bytes, bool awaits) {
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes, bool awaited) {
   struct account *account = &accounts[device];
   bool kept;
   int err;
   do {
     uint64_t number = turn_begin(account, true);
-    err = reserve(device, number, backing, bytes, awaits);
+    err = reserve(device, number, backing, bytes, awaited);
     kept = turn_end(account, number, !err);
   } while (err == -EINTR || !kept);
   report(device);
   return err;
-}
-
-/* What the driver keeps without use must not be why something is refused. */
-static int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes, bool awaits) {
-  int err = reserve_in_turn(device, backing, bytes, awaits);
-  if (err && reserves_trim(device))
-    err = reserve_in_turn(device, backing, bytes, awaits);
-  return err;
-}
-
-int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
-  return reserve_or_trim(device, backing, bytes, false);
-}
-
-int budget_reserve_awaited(CUdevice device, uint64_t bytes) {
-  return reserve_or_trim(device, BACKING_PINNED, bytes, true);
 }
 
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
@@ -357,9 +341,10 @@ uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
   return used;
 }
 
-void budget_fork_child(void) {
+static void forget(void) {
   for (int i = 0; i < DEVICES; i++)
     accounts[i] = (struct account){.turn = {.thread = NULL}};
   books_lock = (struct lock)LOCK(LOCK_BUDGET);
   host_bytes = 0;
 }
+IN_FORKED_CHILD(forget);

@@ -16,16 +16,16 @@
 #ifndef GS_BUDGET_H
 #define GS_BUDGET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "driver/cuda_abi.h"
 #include "memory/ledger.h"
 
-/* 0, or -ENOMEM (said once in the log). */
-int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes);
+/* `awaited`: of BACKING_PINNED, not on the card yet. 0, or -ENOMEM (said once in the log). */
+int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes, bool awaited);
 
-/* Of BACKING_PINNED, what is not on the card yet: who reserves it says so, and when it comes. */
-int budget_reserve_awaited(CUdevice device, uint64_t bytes);
+/* Of BACKING_PINNED, what is not on the card yet; that it has come. */
 void budget_await(CUdevice device, uint64_t bytes);
 void budget_arrived(CUdevice device, uint64_t bytes);
 uint64_t budget_awaited_bytes(CUdevice device);
@@ -46,7 +46,5 @@ uint64_t budget_used_bytes(CUdevice device, enum backing backing);
 
 /* Used by all backings together; saturates. */
 uint64_t budget_sum_bytes(CUdevice device);
-
-void budget_fork_child(void);
 
 #endif

@@ -18,8 +18,9 @@
 #include "driver/driver.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
-#include "memory/backend.h"
 #include "memory/budget.h"
+#include "memory/device.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
 #include "memory/swap/slabs.h"
 #include "settings.h"
@@ -176,8 +177,7 @@ bool carry_suits(const struct allocation *allocation) {
 
 /* Work on another GPU may touch unified memory of this one without passing its gate. */
 bool carry_may(CUdevice device) {
-  return settings()->carry && carriers[device].verdict != FAILS &&
-         backend_on_if_decided(device) == &backend_managed && driver.cuMemDiscardBatchAsync &&
+  return settings()->carry && carriers[device].verdict != FAILS && driver.cuMemDiscardBatchAsync &&
          driver.cuMemDiscardAndPrefetchBatchAsync && !atomic_load(&gate_several);
 }
 
@@ -616,8 +616,9 @@ void carry_context_gone(CUcontext context) {
   }
 }
 
-void carry_fork_child(void) {
+static void forget(void) {
   memset(carriers, 0, sizeof carriers);
   for (CUdevice device = 0; device < DEVICES; device++)
     atomic_store(&carried_bytes[device], 0);
 }
+IN_FORKED_CHILD(forget);

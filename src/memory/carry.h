@@ -74,6 +74,5 @@ void carry_rest(CUdevice device);
 
 /* What we had in the context is gone with it. */
 void carry_context_gone(CUcontext context);
-void carry_fork_child(void);
 
 #endif

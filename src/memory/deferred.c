@@ -20,7 +20,7 @@
 #include "gate/streams.h"
 #include "memory/account.h"
 #include "memory/backend.h"
-#include "memory/carry.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
 
 #define REUSE_DEPTH 16 /* so many of a stream are looked at for one to use again */
@@ -228,7 +228,7 @@ bool deferred_unified(CUdevice device) {
   bool found = due[device].first;
   for (const struct queue *queue = queues; queue && !found; queue = queue->next)
     for (const struct deferred *item = queue->first; item && !found; item = item->next)
-      found = item->allocation.device == device && !backend_of(&item->allocation)->hidden;
+      found = item->allocation.device == device && !item->allocation.backend->hidden;
   lock_release(&lock);
   return found;
 }
@@ -261,13 +261,13 @@ static CUresult record(CUevent *event, CUstream stream) {
 /* The driver may refuse only if the memory went with its context: then it is gone just the same. */
 static void free_memory(const struct allocation *allocation) {
   forget(allocation);
-  backend_of(allocation)->free(allocation, true);
+  allocation->backend->free(allocation, true);
 }
 
 /* Without memory for an entry of the list, this thread waits for the stream: a free does not fail. */
 static CUresult free_after_waiting(struct allocation *allocation, CUstream stream) {
   CUstreamCaptureMode mode = capture_relax();
-  carry_drop(allocation); /* else the gate would wait for it, and the stream for the gate */
+  allocation_drop_contents(allocation); /* else the gate would wait for it, and the stream for the gate */
   CUresult result = driver.cuStreamSynchronize(stream);
   if (result == CUDA_SUCCESS) {
     free_memory(allocation);
@@ -289,7 +289,7 @@ CUresult deferred_free(struct allocation *allocation, CUstream stream) {
   if (entered)
     driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
   if (result == CUDA_SUCCESS) {
-    carry_drop(allocation);
+    allocation_drop_contents(allocation);
     item->allocation = *allocation;
     ledger_insert(&addresses, allocation, NULL, NULL); /* without its entry, a second free passes: no more */
     if (append(item, stream) == 0)
@@ -350,7 +350,7 @@ static void look_at(struct queue *queue, bool wait) {
     if ((wait ? driver.cuEventSynchronize(item->event) : driver.cuEventQuery(item->event)) ==
         CUDA_ERROR_NOT_READY)
       return;
-    bool is_due = !backend_of(&item->allocation)->hidden;
+    bool is_due = !item->allocation.backend->hidden;
     driver.cuEventDestroy_v2(item->event);
     account_gone(&item->allocation);
     if (!is_due)
@@ -439,7 +439,7 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
   CUstreamCaptureMode mode = capture_relax();
   for (struct deferred *item; (item = take_of(context)); free(item)) {
     const struct allocation *allocation = &item->allocation;
-    bool hidden = backend_of(allocation)->hidden;
+    bool hidden = allocation->backend->hidden;
     if (hidden)
       wait_for_work(item, context);
     if (hidden || !memory_goes || allocation->context != context)
@@ -455,7 +455,7 @@ void deferred_context_destroyed(CUcontext context, bool memory_goes) {
   capture_unrelax(mode);
 }
 
-void deferred_fork_child(void) {
+static void forget_all(void) {
   lock = (struct lock)LOCK(LOCK_DEFERRED);
   released = (struct condition){0};
   queues = NULL;
@@ -467,6 +467,7 @@ void deferred_fork_child(void) {
   atomic_store(&waiting, 0);
   ledger_fork_child(&addresses);
 }
+IN_FORKED_CHILD(forget_all);
 
 /* ---- the hooks: calls that wait for the GPU ---- */
 

@@ -47,6 +47,5 @@ bool deferred_reap_all(void);
 /* Free what waits for work of the context, or is its memory, now; but if memory goes with the context, that
  * is only forgotten. Afterwards nobody looks at an event of it any more. */
 void deferred_context_destroyed(CUcontext context, bool memory_goes);
-void deferred_fork_child(void);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "driver/driver.h"
+#include "memory/forked.h"
 
 /* Written by any thread that finds them unknown; all write the same. */
 static struct {
@@ -69,7 +70,8 @@ CUstreamCaptureMode capture_relax(void) {
 
 void capture_unrelax(CUstreamCaptureMode mode) { driver.cuThreadExchangeStreamCaptureMode(&mode); }
 
-void device_fork_child(void) {
+static void forget(void) {
   for (int i = 0; i < DEVICES; i++)
     atomic_store(&facts[i].pages, 0);
 }
+IN_FORKED_CHILD(forget);

@@ -38,6 +38,4 @@ CUresult device_fault(void);
 CUstreamCaptureMode capture_relax(void);
 void capture_unrelax(CUstreamCaptureMode mode);
 
-void device_fork_child(void);
-
 #endif

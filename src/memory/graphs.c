@@ -1,6 +1,6 @@
 /* graphs.c - a table of the executable graphs whose nodes allocate, from the calls that make, launch and
- * destroy them. See graphs.h. */
-#include "memory/graphs.h"
+ * destroy them. The driver takes that memory with a
+ * launch, and keeps it until it is trimmed (pinned.h). */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,8 +13,8 @@
 #include "gate/gate.h"
 #include "memory/budget.h"
 #include "memory/device.h"
+#include "memory/forked.h"
 #include "memory/pinned.h"
-#include "memory/reserves.h"
 
 #define BUCKETS 1024
 
@@ -161,7 +161,8 @@ static bool is_again(CUresult result, CUgraphExec graph, struct take *take) {
   return again;
 }
 
-void graphs_fork_child(void) { lock = (struct lock)LOCK(LOCK_GRAPHS); }
+static void forget(void) { lock = (struct lock)LOCK(LOCK_GRAPHS); }
+IN_FORKED_CHILD(forget);
 
 /* ---- the hooks ---- */
 

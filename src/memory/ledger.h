@@ -23,7 +23,7 @@ enum backing {
   BACKING_APP,       /* the program's own unified memory */
   BACKING_PINNED,    /* device memory that cannot leave the card */
   BACKING_SWAP,      /* mapped while on the card, in host memory while away: see swap/swap.h */
-  BACKING_KEPT,      /* no allocation: what the driver keeps of freed ones. See reserves.h */
+  BACKING_KEPT,      /* no allocation: what the driver keeps of freed ones. See pinned.h */
   BACKINGS,
 };
 
@@ -35,6 +35,8 @@ enum origin {
   ORIGIN_OBJECT, /* a physical handle or an array: the key is a handle, not an address */
 };
 
+struct backend;
+
 struct allocation {
   uint64_t base;       /* first key */
   uint64_t span;       /* number of keys, at least 1 */
@@ -44,6 +46,7 @@ struct allocation {
   CUcontext context;   /* it dies with this context; NULL: belongs to none */
   CUmemoryPool pool;   /* ORIGIN_POOL, ORIGIN_STREAM: where the program believes it comes from, or NULL */
   void *object;        /* what the owner of the ledger keeps with it; of unified memory see carry.h */
+  const struct backend *backend; /* what stands behind it; NULL: an object */
   CUdevice device;
   uint8_t backing;  /* enum backing */
   uint8_t origin;   /* enum origin */

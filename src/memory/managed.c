@@ -19,8 +19,11 @@
 #include "memory/backend.h"
 #include "memory/carry.h"
 #include "memory/deferred.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
+#include "memory/pinned.h"
 #include "memory/placement.h"
+#include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 
 /* How much a step moves: a call takes some 0.3 ms besides, so larger pieces are faster (one call for 4 GiB:
@@ -116,8 +119,11 @@ static void advise(CUdeviceptr address, size_t bytes, CUdevice device) {
   capture_unrelax(mode);
 }
 
+/* Memory of ours, which may be carried, stands in for the program's plain memory on the device. */
+static _Atomic bool stands_in[DEVICES];
+
 static CUresult alloc_once(CUdeviceptr *address, size_t bytes, CUdevice device) {
-  if (budget_reserve(device, BACKING_CONVERTED, bytes))
+  if (reserve_or_trim(device, BACKING_CONVERTED, bytes))
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = driver.cuMemAllocManaged(address, bytes, CU_MEM_ATTACH_GLOBAL);
   if (result != CUDA_SUCCESS)
@@ -134,7 +140,9 @@ static CUresult allocate_unified(CUdeviceptr *address, size_t bytes, const struc
   if (result != CUDA_SUCCESS)
     return result;
   advise(base, bytes, like->device);
+  atomic_store(&stands_in[like->device], true);
   struct allocation new = *like;
+  new.backend = &backend_managed;
   new.away_bytes = populate(base, bytes, like->device, like->context);
   result = account_enter(CUDA_SUCCESS, &base, bytes, &new, BACKING_CONVERTED);
   *address = result == CUDA_SUCCESS ? base : *address;
@@ -219,7 +227,7 @@ static uint64_t movable_bytes(const struct allocation *allocation, bool out) {
 }
 
 static bool is_unified(const struct allocation *allocation) {
-  return backend_of(allocation) == &backend_managed;
+  return allocation->backend == &backend_managed;
 }
 
 static bool is_wanted(const struct allocation *allocation, void *argument) {
@@ -506,8 +514,8 @@ static uint64_t card_room_bytes(CUdevice device) {
 static bool is_undisturbed(CUdevice device) { return !gate_is_open(device) && !gate_in_flight(); }
 
 static bool may_carry(CUdevice device) {
-  return carry_may(device) && is_undisturbed(device) && !atomic_load(&astray[device]) &&
-         account_unified_bytes(device) <= card_room_bytes(device);
+  return atomic_load(&stands_in[device]) && carry_may(device) && is_undisturbed(device) &&
+         !atomic_load(&astray[device]) && account_unified_bytes(device) <= card_room_bytes(device);
 }
 
 /* By the plan, and by a new one when that is over, or of no use any more: all of it may be gone by now. */
@@ -567,7 +575,7 @@ static enum memory_progress move_step(CUdevice device, uint64_t room_bytes, stru
   uint64_t moved_bytes = 0;
   bool out;
   uint64_t bytes = bytes_to_move(device, room_bytes, &out);
-  if (!bytes || (out && !backend_leaves(device))) {
+  if (!bytes) {
     plan_drop(&plans[device]);
     rest(device, room_bytes);
     return MEMORY_SETTLED;
@@ -617,11 +625,20 @@ static bool may_open(CUdevice device, bool enough, bool waits) {
   return !carry_bytes(device) && !is_carried_elsewhere(device) && (enough || !account_away_bytes(device));
 }
 
+static uint64_t host_bytes(CUdevice device) {
+  return atomic_load(&stands_in[device]) ? carry_host_bytes(device) : 0;
+}
+
+static void prepare_stop(CUdevice device) {
+  if (host_bytes(device))
+    carry_prepare(device);
+}
+
 /* More may have been allocated since. */
 static void closed(CUdevice device, bool drained) {
   (void)drained;
-  if (carry_host_bytes(device))
-    backend_prepare_host(device);
+  if (host_bytes(device))
+    slabs_need(device, host_bytes(device));
 }
 
 static void opened(CUdevice device) {
@@ -638,8 +655,29 @@ static void give_up(CUdevice device) {
     ;
 }
 
+const struct backend backend_managed = {
+    .supported = device_can_page,
+    .attach_flags = GS_ATTACH_MANAGED,
+    .leaves = true,
+    .allocate = allocate,
+    .free = free_unified,
+    .drop_contents = carry_drop,
+    .resident_bytes = account_unified_bytes,
+    .host_bytes = host_bytes,
+    .step = step,
+    .land = land,
+    .prepare_stop = prepare_stop,
+    .may_stop = may_stop,
+    .give_up = give_up,
+    .close = closed,
+    .open = may_open,
+    .opened = opened,
+    .context_leaving = context_leaving,
+    .context_gone = carry_context_gone,
+};
+
 /* Another thread may have been changing the plans. */
-static void fork_child(void) {
+static void forget(void) {
   streams_lock = (struct lock)LOCK(LOCK_POPULATE);
   for (size_t i = 0; i < CONTEXTS; i++) {
     streams[i].context = NULL;
@@ -648,29 +686,7 @@ static void fork_child(void) {
   for (int i = 0; i < DEVICES; i++) {
     plans[i] = (struct plan){.parts = NULL};
     atomic_store(&astray[i], false);
+    atomic_store(&stands_in[i], false);
   }
-  carry_fork_child();
 }
-
-const struct backend backend_managed = {
-    .supported = device_can_page,
-    .otherwise = &backend_pinned,
-    .as_otherwise = "GPU %d cannot map memory by the piece: unified memory is taken instead",
-    .attach_flags = GS_ATTACH_MANAGED,
-    .leaves = true,
-    .allocate = allocate,
-    .free = free_unified,
-    .resident_bytes = account_unified_bytes,
-    .host_bytes = carry_host_bytes,
-    .step = step,
-    .land = land,
-    .prepare_stop = carry_prepare,
-    .may_stop = may_stop,
-    .give_up = give_up,
-    .close = closed,
-    .open = may_open,
-    .opened = opened,
-    .context_leaving = context_leaving,
-    .context_gone = carry_context_gone,
-    .fork_child = fork_child,
-};
+IN_FORKED_CHILD(forget);

@@ -7,30 +7,29 @@
 #include "memory/account.h"
 #include "memory/backend.h"
 #include "memory/deferred.h"
-#include "memory/graphs.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
-#include "memory/physical.h"
-#include "memory/placement.h"
-#include "memory/pools.h"
-#include "memory/reach.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/slabs.h"
 
-/* In the order in which they are asked. */
-static const struct backend *const backends[] = {&backend_pinned, &backend_managed, &backend_swap};
+/* By precedence: each has the room on the card that is left by what those before it need. */
+static const struct backend *const backends[] = {&backend_pinned, &backend_swap, &backend_managed};
 enum { KINDS = sizeof backends / sizeof backends[0] };
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-static uint64_t resident_bytes(CUdevice device) {
+/* From the one of this precedence on. */
+static uint64_t resident_bytes(CUdevice device, int from) {
   uint64_t bytes = 0;
-  for (int i = 0; i < KINDS; i++)
+  for (int i = from; i < KINDS; i++)
     bytes += backends[i]->resident_bytes(device);
   return bytes;
 }
 
 uint32_t memory_attach_flags(CUdevice device) {
-  const struct backend *backend = device_valid(device) ? backend_on_if_decided(device) : &backend_pinned;
+  if (!device_valid(device))
+    return 0;
+  const struct backend *backend = backend_on_if_decided(device);
   return backend ? backend->attach_flags : GS_ATTACH_DEFAULT;
 }
 
@@ -44,41 +43,58 @@ struct memory_usage memory_usage(CUdevice device) {
     return (struct memory_usage){0};
   uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
   uint64_t unified = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
-  uint64_t unified_there = backend_managed.resident_bytes(device);
+  uint64_t unified_there = account_unified_bytes(device);
   return (struct memory_usage){
       .total_bytes = budget_sum_bytes(device),
       .pinned_bytes = pinned,
       .pinned_there_bytes = less(pinned, budget_awaited_bytes(device)),
       .paging_bytes = unified && needs_told(device) ? unified : 0,
-      .resident_bytes = resident_bytes(device),
+      .resident_bytes = resident_bytes(device, 0),
       .yielding_bytes = unified_there && device_can_page(device) ? unified_there : 0,
   };
 }
 
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { budget_arrived(device, bytes); }
 
-/* Swap memory must be on the card before the process runs, unified memory need not: so it comes first at what
- * room there is, and unified memory leaves for it. Both leave for what can't leave, also while that is still
- * to come: so it comes wherever there is room for all that can't leave, whoever runs. What lands does so
- * before anything moves to the card. */
+/* ---- one step ---- */
+
+/* What the one of precedence i may have once those after it have made way. */
+static uint64_t own_room(CUdevice device, int i, uint64_t room_bytes) {
+  for (int k = 0; k < i; k++)
+    room_bytes = less(room_bytes, backends[k]->needed_bytes ? backends[k]->needed_bytes(device) : 0);
+  return room_bytes;
+}
+
+/* Towards what it may have now. Where the program's memory stays on the card, only its own unified memory
+ * could leave, and stays as well. */
+static enum memory_progress step(CUdevice device, int i, uint64_t room_bytes, struct memory_moved *moved) {
+  uint64_t room = less(own_room(device, i, room_bytes), resident_bytes(device, i + 1));
+  uint64_t there = backends[i]->resident_bytes(device);
+  bool stays = i > 0 && there > room && !backend_leaves(device);
+  return backends[i]->step(device, stays ? there : room, moved);
+}
+
+/* What the driver keeps of pinned memory leaves before all else. Then each backend makes way for those before
+ * it, the last one first; also for what can't leave and is still to come: so that comes wherever there is
+ * room for all that can't leave, whoever runs. At last each takes its room, and what page faults don't fetch
+ * comes first. What lands does so before anything moves to the card. */
 enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   if (!device_valid(device))
     return MEMORY_SETTLED;
   if (!memory_port.is_stopped(device))
     deferred_reap_drained(device); /* what is being freed is in no ledger, so it could not leave */
-  uint64_t movable = backend_managed.resident_bytes(device) + backend_swap.resident_bytes(device);
-  if (backend_pinned.step(device, less(room_bytes, movable), moved) == MEMORY_MOVED)
+  if (step(device, 0, room_bytes, moved) == MEMORY_MOVED)
     return MEMORY_MOVED;
-  uint64_t room = less(room_bytes, backend_pinned.needed_bytes(device));
-  uint64_t unified_room = less(room, backend_swap.needed_bytes(device));
   enum memory_progress progress = atomic_load(&gate_several) ? memory_land(device) : MEMORY_SETTLED;
   if (progress != MEMORY_SETTLED)
     return progress;
-  if (backend_managed.resident_bytes(device) > unified_room)
-    progress = backend_managed.step(device, unified_room, moved);
-  if (progress != MEMORY_MOVED)
-    progress = backend_swap.step(device, less(room, backend_managed.resident_bytes(device)), moved);
-  return progress == MEMORY_SETTLED ? backend_managed.step(device, unified_room, moved) : progress;
+  for (int i = KINDS - 1; i > 0; i--)
+    if (backends[i]->resident_bytes(device) > own_room(device, i, room_bytes) &&
+        step(device, i, room_bytes, moved) == MEMORY_MOVED)
+      return MEMORY_MOVED;
+  for (int i = 1; i < KINDS && progress == MEMORY_SETTLED; i++)
+    progress = step(device, i, room_bytes, moved);
+  return progress;
 }
 
 struct gs_pass memory_pass(CUdevice device) {
@@ -109,9 +125,10 @@ void memory_prepare_stop(CUdevice device) {
       backends[i]->prepare_stop(device);
 }
 
+/* The last first: one whose memory must be there opens with its answer. */
 static bool open_all(CUdevice device, uint64_t enough_bytes, bool waits) {
-  bool open = true, enough = device_valid(device) && resident_bytes(device) >= enough_bytes;
-  for (int i = 0; device_valid(device) && i < KINDS && open; i++)
+  bool open = true, enough = device_valid(device) && resident_bytes(device, 0) >= enough_bytes;
+  for (int i = KINDS - 1; device_valid(device) && i >= 0 && open; i--)
     open = !backends[i]->open || backends[i]->open(device, enough, waits);
   for (int i = 0; device_valid(device) && i < KINDS && open; i++)
     if (backends[i]->opened)
@@ -142,11 +159,12 @@ void memory_close(CUdevice device, bool drained) {
 }
 
 void memory_expect_moves(CUdevice device, bool expected) {
+  const struct backend *backend = device_valid(device) ? backend_on_if_decided(device) : NULL;
   if (device_valid(device))
-    backend_expect_moves(device, expected);
+    slabs_expect(device, expected, backend && backend->host_bytes ? backend->host_bytes(device) : 0);
 }
 
-bool memory_expects_moves(CUdevice device) { return device_valid(device) && backend_expects_moves(device); }
+bool memory_expects_moves(CUdevice device) { return device_valid(device) && slabs_is_expected(device); }
 
 void memory_set_host_tight(bool tight) { slabs_set_tight(tight); }
 
@@ -189,17 +207,4 @@ void memory_context_gone(CUcontext context) {
 void memory_fork_prepare(void) { passing_fork_prepare(); }
 void memory_fork_parent(void) { passing_fork_parent(); }
 
-void memory_fork_child(void) {
-  account_fork_child();
-  budget_fork_child();
-  deferred_fork_child();
-  graphs_fork_child();
-  physical_fork_child();
-  placement_fork_child();
-  pools_fork_child();
-  reach_fork_child();
-  for (int i = 0; i < KINDS; i++)
-    backends[i]->fork_child();
-  backend_fork_child();
-  device_fork_child();
-}
+void memory_fork_child(void) { forked_forget_all(); }

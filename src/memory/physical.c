@@ -3,8 +3,6 @@
  * through, and counted as long as it lives, which is until its last handle is released and its last mapping
  * undone.
  */
-#include "memory/physical.h"
-
 #include <stdlib.h>
 
 #include "common/lock.h"
@@ -13,6 +11,7 @@
 #include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/backend.h"
+#include "memory/forked.h"
 #include "memory/pinned.h"
 
 struct physical {
@@ -130,7 +129,7 @@ CUresult hook_cuMemRelease(CUmemGenericAllocationHandle handle) {
  * handle. */
 static bool is_hidden(const void *address) {
   struct allocation found;
-  return ledger_find(&account_addresses, (uintptr_t)address, &found) && backend_of(&found)->hidden;
+  return ledger_find(&account_addresses, (uintptr_t)address, &found) && found.backend->hidden;
 }
 
 /* A further handle of mapped memory; the driver gives the same number while the first one lives. */
@@ -201,8 +200,9 @@ CUresult hook_cuMemUnmap(CUdeviceptr ptr, size_t size) {
   return result;
 }
 
-void physical_fork_child(void) {
+static void forget(void) {
   lock = (struct lock)LOCK(LOCK_PHYSICAL);
   ledger_fork_child(&handles);
   ledger_fork_child(&mappings);
 }
+IN_FORKED_CHILD(forget);

@@ -5,13 +5,16 @@
 #include "memory/pinned.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "common/clock.h"
+#include "common/condition.h"
+#include "common/lock.h"
 #include "driver/driver.h"
 #include "memory/account.h"
 #include "memory/backend.h"
+#include "memory/forked.h"
 #include "memory/memory_port.h"
-#include "memory/reserves.h"
 
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define UNTOLD_NS (500 * NS_PER_MS)
@@ -19,13 +22,262 @@
 #define FIRST_PAUSE_NS NS_PER_MS
 #define LONGEST_PAUSE_NS (50 * NS_PER_MS)
 
-/* The device's work was stopped, not drained, when memory was closed: the driver's own frees would wait. */
-static _Atomic bool stopped[DEVICES];
+/* ---- plain pools: those from which something was allocated ---- */
+
+#define POOLS_AT_ONCE 16
+
+struct plain_pool {
+  CUmemoryPool handle;
+  CUdevice device;
+  uint64_t used_bytes;
+  unsigned users; /* calls of ours that use it now: its destruction waits */
+};
+
+static struct lock pools_lock = LOCK(LOCK_PLAIN_POOLS); /* never held while the driver is called */
+static struct condition all_unused;                     /* a pool has lost its last user */
+static struct plain_pool *pools;
+static size_t pool_count, pool_room;
+static _Atomic bool any_plain[DEVICES]; /* of this device, some plain pool is listed, or was */
+
+/* With the lock held. */
+static struct plain_pool *find(CUmemoryPool handle) {
+  for (size_t i = 0; i < pool_count; i++)
+    if (pools[i].handle == handle)
+      return &pools[i];
+  return NULL;
+}
+
+/* With the lock held. NULL: no memory; what it keeps is then not counted. */
+static struct plain_pool *list(CUmemoryPool handle, CUdevice device) {
+  if (pool_count == pool_room) {
+    size_t room = pool_room ? 2 * pool_room : 8;
+    struct plain_pool *larger = realloc(pools, room * sizeof *pools);
+    if (!larger)
+      return NULL;
+    pools = larger;
+    pool_room = room;
+  }
+  atomic_store(&any_plain[device], true);
+  pools[pool_count] = (struct plain_pool){.handle = handle, .device = device};
+  return &pools[pool_count++];
+}
+
+void reserves_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, uint64_t less_bytes) {
+  lock_take(&pools_lock);
+  struct plain_pool *pool = find(handle);
+  if (!pool && more_bytes && handle)
+    pool = list(handle, device);
+  if (pool)
+    pool->used_bytes += more_bytes - (less_bytes < pool->used_bytes ? less_bytes : pool->used_bytes);
+  lock_release(&pools_lock);
+}
+
+CUdevice reserves_device(CUmemoryPool handle, CUdevice otherwise) {
+  lock_take(&pools_lock);
+  const struct plain_pool *pool = find(handle);
+  CUdevice device = pool ? pool->device : otherwise;
+  lock_release(&pools_lock);
+  return device;
+}
+
+uint64_t reserves_unlist(CUmemoryPool handle) {
+  struct plain_pool *pool;
+  lock_take(&pools_lock);
+  while ((pool = find(handle)) && pool->users > 0)
+    condition_wait(&all_unused, &pools_lock, UINT64_MAX);
+  uint64_t used_bytes = pool ? pool->used_bytes : 0;
+  if (pool)
+    *pool = pools[--pool_count];
+  lock_release(&pools_lock);
+  return used_bytes;
+}
+
+/* A used pool stays listed, and alive: its destruction waits. */
+static size_t use(CUdevice device, struct plain_pool *used) {
+  size_t count = 0;
+  lock_take(&pools_lock);
+  for (size_t i = 0; i < pool_count && count < POOLS_AT_ONCE; i++)
+    if (pools[i].device == device) {
+      pools[i].users++;
+      used[count++] = pools[i];
+    }
+  lock_release(&pools_lock);
+  return count;
+}
+
+static void unuse(CUmemoryPool handle) {
+  lock_take(&pools_lock);
+  if (--find(handle)->users == 0)
+    condition_wake_all(&all_unused);
+  lock_release(&pools_lock);
+}
+
+static void trim_plain(CUdevice device) {
+  struct plain_pool used[POOLS_AT_ONCE];
+  size_t count = use(device, used);
+  for (size_t i = 0; i < count; i++) {
+    driver.cuMemPoolTrimTo(used[i].handle, 0);
+    unuse(used[i].handle);
+  }
+}
+
+static uint64_t kept_bytes(const struct plain_pool *pool) {
+  cuuint64_t reserved = 0;
+  if (driver.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
+      CUDA_SUCCESS)
+    return 0;
+  return reserved > pool->used_bytes ? reserved - pool->used_bytes : 0;
+}
+
+static uint64_t plain_kept_bytes(CUdevice device) {
+  struct plain_pool used[POOLS_AT_ONCE];
+  uint64_t bytes = 0;
+  size_t count = atomic_load(&any_plain[device]) ? use(device, used) : 0;
+  for (size_t i = 0; i < count; i++) {
+    bytes += kept_bytes(&used[i]);
+    unuse(used[i].handle);
+  }
+  return bytes;
+}
+
+/* Of so many bytes, what the pool keeps. */
+static uint64_t kept_part_of(CUmemoryPool handle, uint64_t bytes) {
+  lock_take(&pools_lock);
+  struct plain_pool *listed = find(handle), pool = {0};
+  if (listed) {
+    listed->users++;
+    pool = *listed;
+  }
+  lock_release(&pools_lock);
+  if (!listed)
+    return 0;
+  uint64_t kept = kept_bytes(&pool);
+  unuse(handle);
+  return kept < bytes ? kept : bytes;
+}
+
+/* ---- all that the driver keeps: asked for after each call that may have changed it ---- */
+
+static struct reserve {
+  struct lock lock; /* one count at a time; taken before those of the budget */
+  _Atomic bool graphs;
+  _Atomic uint64_t trims;
+  uint64_t kept_bytes;    /* counted as BACKING_KEPT */
+  uint64_t held_bytes;    /* of staying_bytes: only while the process' work stands still */
+  uint64_t staying_bytes; /* the last trim has not moved it: in use by what the program has not freed yet */
+} reserves[DEVICES] = {
+    [0 ... DEVICES - 1] = {.lock = LOCK(LOCK_RESERVE)},
+};
+
+void reserves_watch_graphs(CUdevice device) { atomic_store(&reserves[device].graphs, true); }
+
+uint64_t reserves_trims(CUdevice device) { return atomic_load(&reserves[device].trims); }
+
+static uint64_t graph_bytes(CUdevice device) {
+  cuuint64_t bytes = 0;
+  if (!atomic_load(&reserves[device].graphs) || !driver.cuDeviceGetGraphMemAttribute ||
+      driver.cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes) !=
+          CUDA_SUCCESS)
+    return 0;
+  return bytes;
+}
+
+static void count_as(CUdevice device, enum backing backing, uint64_t *counted, uint64_t bytes) {
+  if (bytes > *counted)
+    budget_note(device, backing, bytes - *counted);
+  else
+    budget_release(device, backing, *counted - bytes);
+  *counted = bytes;
+}
+
+/* Lock held. */
+static void count(CUdevice device, uint64_t bytes, bool trimmed) {
+  struct reserve *reserve = &reserves[device];
+  uint64_t staying_bytes = trimmed || bytes < reserve->staying_bytes ? bytes : reserve->staying_bytes;
+  count_as(device, BACKING_PINNED, &reserve->staying_bytes, staying_bytes);
+  count_as(device, BACKING_KEPT, &reserve->kept_bytes, bytes - staying_bytes);
+}
+
+static bool is_used(CUdevice device) {
+  return atomic_load(&reserves[device].graphs) || atomic_load(&any_plain[device]);
+}
+
+void reserves_look(CUdevice device) {
+  if (!is_used(device))
+    return;
+  lock_take(&reserves[device].lock);
+  count(device, graph_bytes(device) + plain_kept_bytes(device), false);
+  lock_release(&reserves[device].lock);
+}
+
+uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
+  struct reserve *reserve = &reserves[device];
+  lock_take(&reserve->lock);
+  uint64_t kept_bytes = kept_part_of(pool, bytes);
+  if (kept_bytes > reserve->kept_bytes)
+    kept_bytes = reserve->kept_bytes;
+  if (kept_bytes) {
+    budget_note(device, BACKING_PINNED, kept_bytes);
+    budget_release(device, BACKING_KEPT, kept_bytes);
+    reserve->kept_bytes -= kept_bytes;
+  }
+  lock_release(&reserve->lock);
+  return kept_bytes;
+}
+
+/* Give back what is not in use. Returns how many bytes that was; what is left can't leave for now. */
+static uint64_t trim(CUdevice device) {
+  struct reserve *reserve = &reserves[device];
+  if (!is_used(device))
+    return 0;
+  CUstreamCaptureMode mode = capture_relax();
+  lock_take(&reserve->lock);
+  uint64_t before_bytes = reserve->kept_bytes + reserve->staying_bytes;
+  if (atomic_load(&reserve->graphs) && driver.cuDeviceGraphMemTrim)
+    driver.cuDeviceGraphMemTrim(device);
+  trim_plain(device);
+  atomic_fetch_add(&reserve->trims, 1);
+  uint64_t bytes = graph_bytes(device) + plain_kept_bytes(device);
+  count(device, bytes, true);
+  lock_release(&reserve->lock);
+  capture_unrelax(mode);
+  return bytes < before_bytes ? before_bytes - bytes : 0;
+}
+
+/* While the process' work stands still nothing of it can be given back: it counts as what can't leave; or it
+ * can again. Asks the driver nothing and waits for nobody: false if nothing was done, because a thread that
+ * waits in the driver has the lock. */
+static bool stay(CUdevice device, bool stays) {
+  struct reserve *reserve = &reserves[device];
+  if (!lock_try(&reserve->lock))
+    return false;
+  uint64_t kept_bytes = reserve->kept_bytes, staying_bytes = reserve->staying_bytes;
+  uint64_t back_bytes = reserve->held_bytes < staying_bytes ? reserve->held_bytes : staying_bytes;
+  reserve->held_bytes = stays ? reserve->held_bytes + kept_bytes : 0;
+  count_as(device, BACKING_PINNED, &reserve->staying_bytes,
+           stays ? staying_bytes + kept_bytes : staying_bytes - back_bytes);
+  count_as(device, BACKING_KEPT, &reserve->kept_bytes, stays ? 0 : kept_bytes + back_bytes);
+  lock_release(&reserve->lock);
+  return true;
+}
+
+/* ---- what stays ---- */
+
+static int reserve(CUdevice device, enum backing backing, uint64_t bytes, bool awaited) {
+  int err = budget_reserve(device, backing, bytes, awaited);
+  if (err && trim(device))
+    err = budget_reserve(device, backing, bytes, awaited);
+  return err;
+}
+
+int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
+  return reserve(device, backing, bytes, false);
+}
 
 int pinned_reserve(CUdevice device, uint64_t bytes) {
   if (bytes == 0)
     return 0;
-  int err = budget_reserve_awaited(device, bytes);
+  int err = reserve(device, BACKING_PINNED, bytes, true);
   if (!err)
     memory_port.room_await(device, bytes, UINT64_MAX);
   return err;
@@ -53,7 +305,7 @@ bool pinned_again(CUresult result, CUdevice device, uint64_t bytes, struct pinne
   uint64_t now_ns = clock_now_ns();
   if (result != CUDA_ERROR_OUT_OF_MEMORY)
     return false;
-  if (reserves_trim(device))
+  if (trim(device))
     return true;
   if (memory_port.room_bytes(device) == UINT64_MAX)
     return false;
@@ -72,6 +324,11 @@ bool pinned_again(CUresult result, CUdevice device, uint64_t bytes, struct pinne
   return !tells || memory_port.room_await(device, bytes, patience->refused_ns + REFUSED_NS);
 }
 
+/* ---- as a backend: see backend.h ---- */
+
+/* The device's work was stopped, not drained, when memory was closed: the driver's own frees would wait. */
+static _Atomic bool stopped[DEVICES];
+
 static CUresult allocate(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
   struct pinned_patience patience = {0};
   CUresult result;
@@ -80,7 +337,9 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, const struct alloca
   do
     result = driver.cuMemAlloc_v2(address, bytes);
   while (pinned_again(result, like->device, bytes, &patience));
-  return account_enter(result, address, bytes, like, BACKING_PINNED);
+  struct allocation new = *like;
+  new.backend = &backend_pinned;
+  return account_enter(result, address, bytes, &new, BACKING_PINNED);
 }
 
 static CUresult free_pinned(const struct allocation *taken, bool finished) {
@@ -102,8 +361,8 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
   if (needed_bytes(device) <= room_bytes || !budget_used_bytes(device, BACKING_KEPT))
     return MEMORY_SETTLED;
   if (atomic_load(&stopped[device]))
-    return reserves_stay(device, true) ? MEMORY_MOVED : MEMORY_SETTLED;
-  uint64_t bytes = reserves_trim(device);
+    return stay(device, true) ? MEMORY_MOVED : MEMORY_SETTLED;
+  uint64_t bytes = trim(device);
   moved->out_bytes += bytes;
   return bytes ? MEMORY_MOVED : MEMORY_SETTLED;
 }
@@ -113,18 +372,15 @@ static bool may_stop(CUdevice device) { return !budget_used_bytes(device, BACKIN
 
 static void closed(CUdevice device, bool drained) {
   if (atomic_exchange(&stopped[device], !drained) && drained)
-    reserves_stay(device, false);
+    stay(device, false);
 }
 
 static void opened(CUdevice device) {
   if (atomic_exchange(&stopped[device], false))
-    reserves_stay(device, false);
+    stay(device, false);
 }
 
 const struct backend backend_pinned = {
-    .as_otherwise =
-        "GPU %d cannot page unified memory (no concurrent managed access): its memory stays as it "
-        "is and cannot leave the card",
     .allocate = allocate,
     .free = free_pinned,
     .resident_bytes = resident_bytes,
@@ -133,5 +389,15 @@ const struct backend backend_pinned = {
     .may_stop = may_stop,
     .close = closed,
     .opened = opened,
-    .fork_child = reserves_fork_child,
 };
+
+static void forget(void) {
+  pools_lock = (struct lock)LOCK(LOCK_PLAIN_POOLS);
+  pools = NULL;
+  pool_count = pool_room = 0;
+  for (int i = 0; i < DEVICES; i++) {
+    atomic_store(&any_plain[i], false);
+    reserves[i] = (struct reserve){.lock = LOCK(LOCK_RESERVE)};
+  }
+}
+IN_FORKED_CHILD(forget);

@@ -1,4 +1,10 @@
-/* pinned.h - memory that cannot leave the card. Any thread. */
+/*
+ * pinned.h - memory that cannot leave the card, and what the driver keeps for the process though the program
+ * does not use it: what plain pools have beyond what was allocated from them, and what graphs that allocate
+ * have taken. That counts as the process' (BACKING_KEPT), and leaves by being given back to the driver.
+ *
+ * Threading: any thread.
+ */
 #ifndef GS_PINNED_H
 #define GS_PINNED_H
 
@@ -6,10 +12,16 @@
 #include <stdint.h>
 
 #include "driver/cuda_abi.h"
+#include "memory/ledger.h"
 
 /* What an array of this shape takes, as far as its format is known; 0 for arrays without memory of their own
  * (sparse ones, and those whose memory is mapped later). Saturates. */
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
+
+/* budget_reserve for memory of any kind; but what the driver keeps without use is not why something is
+ * refused.
+ */
+int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes);
 
 /* Reserve bytes that cannot leave the card, and wait until those of others have left that must: the driver is
  * asked for them right away. Nothing is waited for at 0 bytes. 0 or -ENOMEM. */
@@ -26,5 +38,30 @@ struct pinned_patience {
  * this has waited for others to leave. False: the answer stands; unless it is success, the caller releases
  * what is reserved. */
 bool pinned_again(CUresult result, CUdevice device, uint64_t bytes, struct pinned_patience *patience);
+
+/* ---- what the driver keeps ---- */
+
+/* Ask the driver what it keeps, and count that. Cheap where nothing was ever kept. */
+void reserves_look(CUdevice device);
+
+/* So many bytes more are allocated from a plain pool, or fewer: it is listed from the first ones on. */
+void reserves_note_used(CUmemoryPool pool, CUdevice device, uint64_t more_bytes, uint64_t less_bytes);
+
+/* The device of a plain pool that is listed; else `otherwise`. */
+CUdevice reserves_device(CUmemoryPool pool, CUdevice otherwise);
+
+/* The plain pool is about to be destroyed: it is not listed any more, once no call of ours uses it. What is
+ * allocated from it. */
+uint64_t reserves_unlist(CUmemoryPool pool);
+
+/* An allocation of so many bytes is about to come out of this plain pool: what the pool keeps will be part of
+ * it. Returns how much of that counts already, as what can't leave from now on. */
+uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes);
+
+/* Graphs that allocate are used on this device from now on. */
+void reserves_watch_graphs(CUdevice device);
+
+/* Moves with each trim: graphs that were launched before take their memory anew. */
+uint64_t reserves_trims(CUdevice device);
 
 #endif

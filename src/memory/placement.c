@@ -14,6 +14,8 @@
 #include "driver/hooks.h"
 #include "memory/account.h"
 #include "memory/device.h"
+#include "memory/forked.h"
+#include "memory/pinned.h"
 
 /* Makes several steps on the table one. Taken under the lock of the ledger of addresses, and before that of
  * the table itself, which is a ledger, too: of disjoint ranges, none adjacent. */
@@ -102,7 +104,7 @@ static uint64_t host_bytes_now(const struct change *change) {
 static void change_part(const struct allocation *allocation, struct change *change) {
   uint64_t reserved = change->on_host ? 0 : host_bytes_now(change);
   if ((!change->on_host && !reserved) ||
-      (reserved && budget_reserve(allocation->device, allocation->backing, reserved)))
+      (reserved && reserve_or_trim(allocation->device, allocation->backing, reserved)))
     return;
   account_change(allocation, reserved, apply, change);
 }
@@ -185,16 +187,17 @@ bool placement_run(const struct allocation *allocation, uint64_t at_bytes, struc
   return at_bytes >= run->at_bytes && at_bytes < run->at_bytes + run->bytes;
 }
 
-void placement_forget(const struct allocation *allocation) {
-  if (allocation->backing != BACKING_APP || !atomic_load_explicit(&used, memory_order_relaxed))
+void placement_forget(CUdeviceptr address, size_t bytes) {
+  if (!atomic_load_explicit(&used, memory_order_relaxed))
     return;
   lock_take(&lock);
-  mark(allocation->base, allocation->base + allocation->span, false);
+  mark(address, address + bytes, false);
   lock_release(&lock);
 }
 
-void placement_fork_child(void) {
+static void forget(void) {
   lock = (struct lock)LOCK(LOCK_PLACEMENT);
   ledger_fork_child(&table);
   atomic_store(&used, false);
 }
+IN_FORKED_CHILD(forget);

@@ -29,9 +29,7 @@ struct placement_run {
  * it has no such byte. */
 bool placement_run(const struct allocation *allocation, uint64_t at_bytes, struct placement_run *run);
 
-/* The allocation is new: nothing has been said of its parts. */
-void placement_forget(const struct allocation *allocation);
-
-void placement_fork_child(void);
+/* New unified memory of the program's, not in the ledger yet: nothing has been said of its parts. */
+void placement_forget(CUdeviceptr address, size_t bytes);
 
 #endif

@@ -14,8 +14,8 @@
 #include "memory/deferred.h"
 #include "memory/managed.h"
 #include "memory/pinned.h"
+#include "memory/placement.h"
 #include "memory/pools.h"
-#include "memory/reserves.h"
 
 CUresult hook_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
   struct allocation like = {.origin = ORIGIN_PLAIN};
@@ -46,18 +46,22 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
     do
       result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
     while (pinned_again(result, like.device, bytes, &patience));
+    like.backend = &backend_pinned;
     result = account_enter(result, dptr, bytes, &like, BACKING_PINNED);
   }
   return result;
 }
 
 CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
-  struct allocation like = {.origin = ORIGIN_PLAIN};
+  struct allocation like = {.origin = ORIGIN_PLAIN, .backend = &backend_managed};
   if (!dptr || !bytesize || !device_current(&like.device, &like.context))
     return driver.cuMemAllocManaged(dptr, bytesize, flags);
-  if (budget_reserve(like.device, BACKING_APP, bytesize))
+  if (reserve_or_trim(like.device, BACKING_APP, bytesize))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  return account_enter(driver.cuMemAllocManaged(dptr, bytesize, flags), dptr, bytesize, &like, BACKING_APP);
+  CUresult result = driver.cuMemAllocManaged(dptr, bytesize, flags);
+  if (result == CUDA_SUCCESS)
+    placement_forget(*dptr, bytesize);
+  return account_enter(result, dptr, bytesize, &like, BACKING_APP);
 }
 
 /* The driver has freed an allocation that was taken out of the ledger, or will in stream order. Of a plain
@@ -66,7 +70,7 @@ static void gone(const struct allocation *taken) {
   account_gone(taken);
   if (taken->origin != ORIGIN_POOL || taken->backing != BACKING_PINNED)
     return;
-  pools_note_used(taken->pool, taken->device, 0, taken->bytes);
+  reserves_note_used(taken->pool, taken->device, 0, taken->bytes);
   reserves_look(taken->device);
 }
 
@@ -74,7 +78,7 @@ static CUresult free_now(CUdeviceptr dptr) {
   struct allocation old;
   if (!dptr || !account_take(&account_addresses, dptr, &old))
     return deferred_holds(dptr) ? CUDA_ERROR_INVALID_VALUE : driver.cuMemFree_v2(dptr);
-  CUresult result = backend_of(&old)->free(&old, false);
+  CUresult result = old.backend->free(&old, false);
   if (result == CUDA_SUCCESS)
     gone(&old);
   else
@@ -87,7 +91,7 @@ static CUresult free_now(CUdeviceptr dptr) {
  * the device's work, so that is waited for before. Returns what the end needs. */
 static bool begin_free(CUdeviceptr dptr, bool waits) {
   struct allocation found;
-  bool freed = dptr && ledger_find(&account_addresses, dptr, &found) && !backend_of(&found)->hidden;
+  bool freed = dptr && ledger_find(&account_addresses, dptr, &found) && !found.backend->hidden;
   if (freed && waits)
     gate_await_work(found.device);
   if (freed)
@@ -130,12 +134,13 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
   struct allocation new = {
       .origin = ORIGIN_POOL,
       .backing = backings[pool->kind],
+      .backend = pool->kind == POOL_PLAIN ? &backend_pinned : &backend_managed,
       .device = pool->device,
       .pool = pool->handle,
   };
   bool stays = new.backing == BACKING_PINNED;
   uint64_t reused = stays ? reserves_reuse(new.device, new.pool, bytes) : 0;
-  if (stays ? pinned_reserve(new.device, bytes - reused) : budget_reserve(new.device, new.backing, bytes)) {
+  if (stays ? pinned_reserve(new.device, bytes - reused) : reserve_or_trim(new.device, new.backing, bytes)) {
     budget_release(new.device, new.backing, reused);
     reserves_look(new.device);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -151,11 +156,13 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
     return result;
   }
   if (stays) {
-    pools_note_used(new.pool, new.device, bytes, 0);
+    reserves_note_used(new.pool, new.device, bytes, 0);
     reserves_look(new.device);
   }
   new.base = *dptr;
   new.span = new.bytes = bytes;
+  if (new.backing == BACKING_APP)
+    placement_forget(new.base, bytes);
   if (pool->kind == POOL_MANAGED && pools_grew(pool->handle))
     new.away_bytes = managed_populate(stream, new.base, bytes, new.device);
   if (account_add(&account_addresses, &new) == 0)

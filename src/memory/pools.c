@@ -2,22 +2,19 @@
 #include "memory/pools.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/condition.h"
 #include "common/lock.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
 #include "memory/backend.h"
-#include "memory/reserves.h"
+#include "memory/forked.h"
+#include "memory/pinned.h"
 
 static struct lock lock = LOCK(LOCK_POOLS); /* held while a default pool is made */
-static struct condition unused;             /* a pool has lost its last user */
 static struct pool *table;
 static size_t table_count, table_room;
-static _Atomic bool any_plain[DEVICES]; /* of this device, some plain pool is listed */
 static struct {
   bool tried;
   CUmemoryPool pool;    /* ours, in place of the driver's; NULL: this device has no managed pools */
@@ -46,9 +43,8 @@ static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
       table_room = room;
     }
     entry = &table[table_count++];
-    entry->users = 0;
   }
-  *entry = (struct pool){.handle = handle, .device = device, .kind = kind, .users = entry->users};
+  *entry = (struct pool){.handle = handle, .device = device, .kind = kind};
 }
 
 static void list_unified(CUmemoryPool handle, CUdevice device, enum pool_kind kind,
@@ -62,9 +58,7 @@ static void list_unified(CUmemoryPool handle, CUdevice device, enum pool_kind ki
 }
 
 static void unlist(CUmemoryPool handle) {
-  struct pool *entry;
-  while ((entry = find(handle)) && entry->users > 0)
-    condition_wait(&unused, &lock, UINT64_MAX);
+  struct pool *entry = find(handle);
   if (entry)
     *entry = table[--table_count];
 }
@@ -159,8 +153,10 @@ static CUmemoryPool default_pool(CUdevice device) {
 struct pool pools_find(CUmemoryPool handle, CUdevice device) {
   lock_take(&lock);
   struct pool *entry = find(handle);
-  struct pool found = entry ? *entry : (struct pool){.handle = handle, .device = device, .kind = POOL_PLAIN};
+  struct pool found = entry ? *entry : (struct pool){.handle = handle, .kind = POOL_PLAIN};
   lock_release(&lock);
+  if (!entry)
+    found.device = reserves_device(handle, device);
   return found;
 }
 
@@ -204,95 +200,6 @@ bool pools_grew(CUmemoryPool handle) {
     entry->reserved_bytes = reserved;
   lock_release(&lock);
   return grew;
-}
-
-/* A used pool stays in the table, and alive: its destruction waits. */
-static size_t use(CUdevice device, struct pool *pools, size_t room) {
-  size_t count = 0;
-  lock_take(&lock);
-  for (size_t i = 0; i < table_count && count < room; i++)
-    if (table[i].device == device && table[i].kind == POOL_PLAIN) {
-      table[i].users++;
-      pools[count++] = table[i];
-    }
-  lock_release(&lock);
-  return count;
-}
-
-static void unuse(CUmemoryPool handle) {
-  lock_take(&lock);
-  if (--find(handle)->users == 0)
-    condition_wake_all(&unused);
-  lock_release(&lock);
-}
-
-#define POOLS_AT_ONCE 16
-
-void pools_trim_plain(CUdevice device) {
-  struct pool pools[POOLS_AT_ONCE];
-  size_t count = use(device, pools, POOLS_AT_ONCE);
-  for (size_t i = 0; i < count; i++) {
-    driver.cuMemPoolTrimTo(pools[i].handle, 0);
-    unuse(pools[i].handle);
-  }
-}
-
-void pools_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, uint64_t less_bytes) {
-  lock_take(&lock);
-  struct pool *entry = find(handle);
-  if (!entry && more_bytes && handle) {
-    list(handle, device, POOL_PLAIN);
-    entry = find(handle);
-    atomic_store(&any_plain[device], true);
-  }
-  if (entry)
-    entry->used_bytes += more_bytes - (less_bytes < entry->used_bytes ? less_bytes : entry->used_bytes);
-  lock_release(&lock);
-}
-
-bool pools_any_plain(CUdevice device) { return atomic_load(&any_plain[device]); }
-
-static uint64_t kept_bytes(const struct pool *pool) {
-  cuuint64_t reserved = 0;
-  if (driver.cuMemPoolGetAttribute(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
-      CUDA_SUCCESS)
-    return 0;
-  return reserved > pool->used_bytes ? reserved - pool->used_bytes : 0;
-}
-
-uint64_t pools_kept_bytes(CUdevice device) {
-  struct pool pools[POOLS_AT_ONCE];
-  uint64_t bytes = 0;
-  size_t count = pools_any_plain(device) ? use(device, pools, POOLS_AT_ONCE) : 0;
-  for (size_t i = 0; i < count; i++) {
-    bytes += kept_bytes(&pools[i]);
-    unuse(pools[i].handle);
-  }
-  return bytes;
-}
-
-uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes) {
-  lock_take(&lock);
-  struct pool *entry = find(handle), pool = {0};
-  if (entry) {
-    entry->users++;
-    pool = *entry;
-  }
-  lock_release(&lock);
-  if (!entry)
-    return 0;
-  uint64_t kept = pool.kind == POOL_PLAIN ? kept_bytes(&pool) : 0;
-  unuse(handle);
-  return kept < bytes ? kept : bytes;
-}
-
-void pools_fork_child(void) {
-  lock = (struct lock)LOCK(LOCK_POOLS);
-  table = NULL;
-  table_count = table_room = 0;
-  memset(defaults, 0, sizeof defaults);
-  for (int i = 0; i < DEVICES; i++)
-    atomic_store(&any_plain[i], false);
 }
 
 /* Hooks. */
@@ -431,6 +338,7 @@ static void reinstate_default(CUmemoryPool destroyed) {
 
 /* Out of the table first, once nobody uses it: the driver may hand the same handle out anew. */
 static CUresult destroy(const struct pool *pool) {
+  uint64_t used_bytes = reserves_unlist(pool->handle);
   lock_take(&lock);
   unlist(pool->handle);
   lock_release(&lock);
@@ -440,7 +348,7 @@ static CUresult destroy(const struct pool *pool) {
     if (pool->kind == POOL_PLAIN && device_valid(pool->device))
       reserves_look(pool->device);
   } else if (pool->kind == POOL_PLAIN) {
-    pools_note_used(pool->handle, pool->device, pool->used_bytes, 0);
+    reserves_note_used(pool->handle, pool->device, used_bytes, 0);
   } else {
     lock_take(&lock);
     list(pool->handle, pool->device, pool->kind);
@@ -492,3 +400,11 @@ CUresult hook_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
     return CUDA_SUCCESS;
   return driver.cuMemPoolTrimTo(pool, minBytesToKeep);
 }
+
+static void forget(void) {
+  lock = (struct lock)LOCK(LOCK_POOLS);
+  table = NULL;
+  table_count = table_room = 0;
+  memset(defaults, 0, sizeof defaults);
+}
+IN_FORKED_CHILD(forget);

@@ -27,11 +27,9 @@ struct pool {
   CUdevice device;
   enum pool_kind kind;
   uint64_t reserved_bytes;  /* when last looked at */
-  uint64_t used_bytes;      /* POOL_PLAIN: of allocations that are listed */
   uint64_t threshold_bytes; /* of unified memory: what the program wants kept */
   CUmemPoolProps props;     /* of unified memory: it was made with these */
   bool permanent;           /* the driver's own, which cannot be destroyed */
-  unsigned users;           /* calls of ours that use it now: its destruction waits */
 };
 
 /* What is known about a pool of the program; a plain one of the given device if nothing. */
@@ -44,18 +42,5 @@ struct pool pools_current(CUdevice device);
 
 /* Has the pool taken more memory from the driver since the last call? New memory has no pages yet. */
 bool pools_grew(CUmemoryPool handle);
-
-/* So many bytes more are allocated from a plain pool, or fewer: it is listed from the first ones on. */
-void pools_note_used(CUmemoryPool handle, CUdevice device, uint64_t more_bytes, uint64_t less_bytes);
-
-/* What the device's plain pools have beyond that; and of one, what an allocation may come out of. */
-bool pools_any_plain(CUdevice device);
-uint64_t pools_kept_bytes(CUdevice device);
-uint64_t pools_reuse(CUmemoryPool handle, uint64_t bytes);
-
-/* Give that back, as far as it can be. */
-void pools_trim_plain(CUdevice device);
-
-void pools_fork_child(void);
 
 #endif

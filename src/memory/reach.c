@@ -8,6 +8,7 @@
 #include "gpushare/protocol.h"
 #include "memory/account.h"
 #include "memory/backend.h"
+#include "memory/forked.h"
 #include "memory/swap/blocks.h"
 
 static struct reach both(struct reach a, struct reach b) {
@@ -21,7 +22,7 @@ struct reach reach_range(CUdeviceptr address, uint64_t bytes) {
     return REACH_NOTHING;
   if (!ledger_find(&account_addresses, address, &found))
     return (struct reach){.beyond = bytes && block_contains(address)};
-  if (!backend_of(&found)->hidden)
+  if (!found.backend->hidden)
     return REACH_NOTHING;
   return (struct reach){.gpus = found.stays ? 0 : UINT64_C(1) << found.device,
                         .beyond = bytes > found.base + found.span - address};
@@ -169,9 +170,10 @@ CUresult hook_cuCtxDisablePeerAccess(CUcontext peerContext) {
   return result;
 }
 
-void reach_fork_child(void) {
+static void forget(void) {
   lock = (struct lock)LOCK(LOCK_PEERS);
   for (CUdevice owner = 0; owner < DEVICES; owner++)
     for (CUdevice peer = 0; peer < DEVICES; peer++)
       enabled[owner][peer] = 0;
 }
+IN_FORKED_CHILD(forget);

@@ -42,7 +42,4 @@ static inline __attribute__((always_inline)) uint64_t reach_gates(struct reach r
   return reach.gpus && __builtin_expect(gate_several != 0, 0) ? reach.gpus : 0;
 }
 
-/* Caller must: be the child of a fork. */
-void reach_fork_child(void);
-
 #endif

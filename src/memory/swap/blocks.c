@@ -3,6 +3,10 @@
  * as they come and go, all of it given back at its end. Within it, allocations and holes stand side by side;
  * the holes of shared blocks are listed by size, so that finding and giving back takes the same time however
  * many there are.
+ *
+ * Like cuMemFree, a free waits for the work that may use the memory. Waiting for a context would invalidate
+ * the captures in it, so while one is open in the process, the free is put off: the address stays taken and
+ * the bytes stay booked.
  */
 #include "memory/swap/blocks.h"
 
@@ -11,12 +15,21 @@
 
 #include "common/log.h"
 #include "driver/driver.h"
+#include "gate/capture.h"
+#include "gate/contexts.h"
 #include "memory/budget.h"
+#include "memory/forked.h"
+#include "memory/pinned.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 
 #define LOOKS 16 /* at holes that may be too small, before taking a larger one */
+
+/* Why: what stays is lost to others, as the driver's own memory of a context is, which takes some hundred
+ * MiB. An allocation that takes half of a grain or more leaves half of the bound to those that are smaller,
+ * because flags are, and a caching allocator takes many of 2 MiB. */
+#define STAYING_BYTES (UINT64_C(64) << 20)
 
 /* ---- extents ---- */
 
@@ -83,7 +96,8 @@ static struct extent *take(struct space *space, struct extent *hole, uint64_t by
   return hole;
 }
 
-struct extent *extents_take(struct space *space, uint64_t bytes) {
+/* Of a shared block, `bytes` (a multiple of UNIT_BYTES); NULL: no hole of a linked block is large enough. */
+static struct extent *take_hole(struct space *space, uint64_t bytes) {
   unsigned class = class_of(bytes), looks = 0;
   for (struct extent *hole = space->holes[class]; hole && looks < LOOKS; hole = hole->next, looks++)
     if (hole->bytes >= bytes)
@@ -92,10 +106,6 @@ struct extent *extents_take(struct space *space, uint64_t bytes) {
     if (space->holes[class])
       return take(space, space->holes[class], bytes);
   return NULL;
-}
-
-struct extent *extents_take_first(struct space *space, struct block *block, uint64_t bytes) {
-  return take(space, block->extents, bytes);
 }
 
 /* Add the extent after this one to it. */
@@ -139,7 +149,8 @@ bool block_contains(CUdeviceptr address) {
   return block_may_contain(address) && ledger_find(&ranges, address, NULL);
 }
 
-void blocks_fork_child(void) { ledger_fork_child(&ranges); }
+static void forget_all(void) { ledger_fork_child(&ranges); }
+IN_FORKED_CHILD(forget_all);
 
 static void list(const struct block *block) {
   const struct allocation range = {.base = block->base, .span = block->bytes, .object = block->space};
@@ -181,14 +192,15 @@ static struct block *describe(struct space *space, uint64_t bytes, bool shared) 
   return NULL;
 }
 
-CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block) {
+/* Reserve addresses for a block and book its bytes; not yet one of the space, whose mutex is free. */
+static CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block) {
   struct block *new = describe(space, bytes, shared);
   if (!new) {
     log_warn("GPU %d: out of host memory for bookkeeping: an allocation is refused", space->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (budget_reserve(space->device, space->backing, bytes) == 0) {
+  if (reserve_or_trim(space->device, space->backing, bytes) == 0) {
     result = reserve(new);
     if (result != CUDA_SUCCESS)
       budget_release(space->device, space->backing, bytes);
@@ -241,7 +253,9 @@ static void destroy(struct space *space, struct block *block) {
   forget(block);
 }
 
-void block_release(struct space *space, struct extent *extent) {
+/* Make the allocation a hole; a block without allocations goes, but for one that is shared and on the card.
+ */
+static void block_release(struct space *space, struct extent *extent) {
   struct block *block = extent->block;
   give(space, extent);
   if (block->used)
@@ -268,7 +282,7 @@ bool block_lock_and_drop_spare(struct space *space) {
   return dropped;
 }
 
-void block_release_doomed(struct space *space, CUcontext context) {
+void extents_release_doomed(struct space *space, CUcontext context) {
   for (struct extent **link = &space->doomed, *extent; (extent = *link);)
     if (!context || extent->context == context) {
       *link = extent->next;
@@ -277,4 +291,197 @@ void block_release_doomed(struct space *space, CUcontext context) {
     } else {
       link = &extent->next;
     }
+}
+
+/* ---- which memory ---- */
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+static CUresult take_new(struct space *space, uint64_t block_bytes, uint64_t bytes, bool shared,
+                         struct extent **extent) {
+  struct block *block;
+  CUresult result = block_new(space, block_bytes, shared, &block);
+  if (result != CUDA_SUCCESS)
+    return result;
+  space_lock(space);
+  space_link(space, block);
+  *extent = take(space, block->extents, bytes);
+  space_unlock(space);
+  return CUDA_SUCCESS;
+}
+
+/* Each shared block is as large as those before it together. */
+static uint64_t next_shared_bytes(struct space *space) {
+  space_lock(space);
+  uint64_t bytes = space->shared_bytes;
+  space_unlock(space);
+  return bytes < GRAIN_BYTES ? GRAIN_BYTES : bytes > PIECE_BYTES ? PIECE_BYTES : bytes;
+}
+
+static CUresult take_small(struct space *space, uint64_t bytes, struct extent **extent) {
+  space_lock(space);
+  *extent = take_hole(space, bytes);
+  space_unlock(space);
+  if (*extent)
+    return CUDA_SUCCESS;
+  uint64_t block_bytes = next_shared_bytes(space);
+  CUresult result = take_new(space, block_bytes, bytes, true, extent);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY && block_bytes > GRAIN_BYTES)
+    result = take_new(space, GRAIN_BYTES, bytes, true, extent);
+  return result;
+}
+
+static CUresult take_large(struct space *space, uint64_t bytes, struct extent **extent) {
+  if (bytes > UINT64_MAX - GRAIN_BYTES)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  return take_new(space, round_up(bytes, GRAIN_BYTES), bytes, false, extent);
+}
+
+CUresult extent_take(struct space *space, uint64_t bytes, struct extent **extent) {
+  return bytes < SHARED_BELOW_BYTES ? take_small(space, bytes, extent) : take_large(space, bytes, extent);
+}
+
+static size_t fresh_run(const struct block *block, size_t i) {
+  size_t start = i;
+  while (i < block->pieces && block->piece[i].state == PIECE_FRESH)
+    i++;
+  return i - start;
+}
+
+CUresult block_map_fresh(struct space *space, struct block *block) {
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++) {
+    size_t run = fresh_run(block, i), mapped = 0;
+    if (run)
+      result = pieces_map(space, block, i, run, &mapped);
+    for (size_t k = i; k < i + mapped; k++)
+      piece_become(space, block, k, PIECE_RESIDENT);
+  }
+  return result;
+}
+
+/* A hole, or a new block as far as the bound goes, whose pages are there before anybody else may have a hole
+ * in it. */
+CUresult extent_take_staying(struct space *space, uint64_t bytes, struct extent **extent) {
+  uint64_t bound_bytes = bytes < SHARED_BELOW_BYTES ? STAYING_BYTES : STAYING_BYTES / 2;
+  struct block *block;
+  space_lock(space);
+  *extent = take_hole(space, bytes);
+  space_unlock(space);
+  if (*extent)
+    return CUDA_SUCCESS;
+  if (atomic_load(&space->total_bytes) >= bound_bytes || budget_free_bytes(space->device) < GRAIN_BYTES)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = block_new(space, GRAIN_BYTES, true, &block);
+  if (result != CUDA_SUCCESS)
+    return result;
+  space_lock(space);
+  space_link(space, block);
+  *extent = take(space, block->extents, bytes);
+  result = block_map_fresh(space, block);
+  if (result != CUDA_SUCCESS)
+    block_release(space, *extent);
+  space_unlock(space);
+  return result;
+}
+
+/* ---- the end of an allocation ---- */
+
+struct target {
+  CUcontext context;
+  bool found, refused;
+};
+
+/* Of the context that is current. What it waits for may be a thread that is to begin a capture. */
+static bool synchronize_current(void) {
+  capture_forbid();
+  bool may_wait = capture_count() == 0;
+  if (may_wait) {
+    capture_wait_begin();
+    driver.cuCtxSynchronize(); /* an error is the program's: it will see it itself */
+    capture_wait_end();
+  }
+  capture_allow();
+  return may_wait;
+}
+
+static bool synchronize_if(CUcontext context, void *argument) {
+  struct target *target = argument;
+  if (target->context && target->context != context)
+    return true;
+  target->found = true;
+  target->refused = !synchronize_current();
+  return !target->refused;
+}
+
+/* By way of the table of contexts, which keeps it from being destroyed meanwhile, if it is in there. False:
+ * not now, as a capture is open, or the context is being destroyed. */
+static bool synchronize(CUdevice device, CUcontext context) {
+  struct target target = {.context = context};
+  bool all = contexts_each(device, synchronize_if, &target);
+  if (target.refused)
+    return false;
+  if (target.found && context)
+    return true;
+  if (!all || !context)
+    return all;
+  if (driver.cuCtxPushCurrent_v2(context) != CUDA_SUCCESS)
+    return true;
+  bool finished = synchronize_current();
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  return finished;
+}
+
+static bool is_drained(struct space *space) {
+  space_lock(space);
+  bool drained = !space->open && space->drained;
+  space_unlock(space);
+  return drained;
+}
+
+/* Until no work of the context uses its memory. Where that is stopped, this takes until it has gone on.
+ * False: it is to be tried again later. */
+static bool wait_for_work(struct space *space, CUcontext context) {
+  return is_drained(space) || synchronize(space->device, context);
+}
+
+static void doom(struct space *space, struct extent *extent) {
+  space_lock(space);
+  extent->next = space->doomed;
+  space->doomed = extent;
+  space_unlock(space);
+}
+
+static struct extent *take_doomed(struct space *space) {
+  space_lock(space);
+  struct extent *extent = space->doomed;
+  if (extent)
+    space->doomed = extent->next;
+  space_unlock(space);
+  return extent;
+}
+
+/* True unless it was put off. */
+static bool free_or_doom(struct space *space, struct extent *extent, bool finished) {
+  if (!finished && !wait_for_work(space, extent->context)) {
+    doom(space, extent);
+    return false;
+  }
+  extent->next = NULL;
+  space_lock(space);
+  block_release(space, extent);
+  space_unlock(space);
+  return true;
+}
+
+void extents_reap(struct space *space) {
+  struct extent *extent;
+  while ((extent = take_doomed(space)) && free_or_doom(space, extent, false))
+    ;
+}
+
+void extent_free(struct extent *extent, bool finished) {
+  struct space *space = extent->block->space;
+  if (free_or_doom(space, extent, finished) && !finished) /* else a context may be going right now */
+    extents_reap(space);
 }

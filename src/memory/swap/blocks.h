@@ -1,7 +1,7 @@
 /*
- * blocks.h - making blocks and getting rid of them, and who has which part of one.
+ * blocks.h - allocations in blocks: which part of which block they have, and how they end.
  *
- * Threading: as space.h, but for block_new.
+ * Threading: as space.h. The mutex is free, but where it says otherwise.
  */
 #ifndef GS_BLOCKS_H
 #define GS_BLOCKS_H
@@ -10,23 +10,31 @@
 
 #include "memory/swap/space.h"
 
-/* Reserve addresses for a block and book its bytes; not yet one of the space, whose mutex is free. */
-CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block);
+/* A hole in a shared block, or a new block, whose addresses and bytes of the budget are reserved. The memory
+ * of a new block is not there yet. */
+CUresult extent_take(struct space *space, uint64_t bytes, struct extent **extent);
 
-/* Hand out `bytes` (a multiple of UNIT_BYTES) of a shared block; NULL: no hole of a linked block is large
- * enough. */
-struct extent *extents_take(struct space *space, uint64_t bytes);
+/* The same of memory that stays: `bytes` is a multiple of UNIT_BYTES, and the memory is there before anybody
+ * else may have a hole in it. An error where too much stays already. */
+CUresult extent_take_staying(struct space *space, uint64_t bytes, struct extent **extent);
 
-/* Hand out the start of a block that is still one hole. */
-struct extent *extents_take_first(struct space *space, struct block *block, uint64_t bytes);
+/* Map what is FRESH of a block. With the mutex held, a context of the device is current. */
+CUresult block_map_fresh(struct space *space, struct block *block);
 
-/* Make the allocation a hole; a block without allocations goes, but for one that is shared and on the card.
- */
-void block_release(struct space *space, struct extent *extent);
+/* The end of an allocation: waits for the work of its context, unless it is `finished`. A block without
+ * allocations goes, but for one that is shared and on the card. */
+void extent_free(struct extent *extent, bool finished);
 
-/* The same for allocations of the context whose free was put off (NULL: of all): no work uses them any more.
- */
-void block_release_doomed(struct space *space, CUcontext context);
+/* Do the frees that were put off, as far as that can be done. */
+void extents_reap(struct space *space);
+
+/* Do those of the context (NULL: all): no work uses the memory any more. With the mutex held. */
+void extents_release_doomed(struct space *space, CUcontext context);
+
+/* Give up the shared block that is kept for the next small allocation. False: there is none. With the mutex
+ * held, and without. */
+bool block_drop_spare(struct space *space);
+bool block_lock_and_drop_spare(struct space *space);
 
 /* A range that all blocks there have ever been are in: outside of it nobody has to look. */
 extern _Atomic uint64_t block_lowest __attribute__((visibility("hidden")));
@@ -39,11 +47,5 @@ static inline bool block_may_contain(CUdeviceptr address) {
 
 /* Whether the address is in a block. */
 bool block_contains(CUdeviceptr address);
-
-void blocks_fork_child(void);
-
-/* Give up the shared block that is kept for the next small allocation. False: there is none. */
-bool block_drop_spare(struct space *space);
-bool block_lock_and_drop_spare(struct space *space);
 
 #endif

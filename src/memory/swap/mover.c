@@ -18,7 +18,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "driver/driver.h"
-#include "memory/swap/blocks.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
@@ -380,8 +379,6 @@ static enum memory_progress move_out(struct space *space, uint64_t room_bytes) {
 static enum memory_progress no_card_memory(struct space *space, uint64_t *short_bytes) {
   struct block *block;
   size_t i;
-  if (block_drop_spare(space))
-    return MEMORY_MOVED;
   if (space_next_in(space, &block, &i))
     *short_bytes = piece_bytes(block, i);
   return MEMORY_SHORT;
@@ -428,8 +425,6 @@ enum memory_progress mover_step(struct space *space, uint64_t room_bytes, uint64
   bool outward = atomic_load(&space->resident_bytes) > room_bytes;
   space->dead = false;
   expect_passing(space, outward);
-  if (outward && block_drop_spare(space))
-    return MEMORY_MOVED;
   if (!has_work(space, room_bytes, outward))
     return MEMORY_SETTLED;
   CUresult result = window_enter(&space->mover);

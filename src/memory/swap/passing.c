@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "common/wire.h"
 #include "driver/driver.h"
+#include "memory/forked.h"
 
 #define SENDERS 4 /* jobs that pass memory to this one at the same time */
 #define NOTE_MAGIC UINT64_C(0x7373617065726168)
@@ -418,7 +419,7 @@ void passing_fork_prepare(void) { lock_take(&descriptors_lock); }
 void passing_fork_parent(void) { lock_release(&descriptors_lock); }
 
 /* All of it is the parent's as well. A child that had memory would keep it on the card. */
-void passing_fork_child(void) {
+static void forget_all(void) {
   descriptors_lock = (struct lock)LOCK(LOCK_DESCRIPTORS);
   heirs_lock = (struct lock)LOCK(LOCK_HEIRS);
   for (int i = 0; i < KEPT_MOST; i++)
@@ -440,3 +441,4 @@ void passing_fork_child(void) {
     atomic_store(&expected[device], false);
   }
 }
+IN_FORKED_CHILD(forget_all);

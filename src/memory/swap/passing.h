@@ -76,6 +76,5 @@ void passing_forget(struct block *block, size_t i);
 /* Around a fork: nobody else changes which descriptors there are meanwhile. */
 void passing_fork_prepare(void);
 void passing_fork_parent(void);
-void passing_fork_child(void);
 
 #endif

@@ -18,6 +18,7 @@
 #include "driver/driver.h"
 #include "gate/contexts.h"
 #include "memory/device.h"
+#include "memory/forked.h"
 
 #define GRAINS (SLABS_SLAB_BYTES / SLABS_GRAIN_BYTES)
 #define SMALLEST_BYTES (SLABS_SLAB_BYTES / 8)
@@ -48,6 +49,8 @@ static struct slab *slabs;   /* oldest first, which fill first */
 static struct slab *leaving; /* to be given back */
 static uint64_t pinned_bytes, used_bytes;
 static uint64_t prepared_bytes; /* kept ready */
+static uint64_t need_bytes[DEVICES];
+static _Atomic bool expected[DEVICES]; /* moves */
 static bool tight;
 static bool renewing; /* registrations are lost, and there may be a context for new ones */
 static bool keeper_runs;
@@ -466,12 +469,27 @@ void slabs_put(void *slot, uint64_t bytes) {
     start_keeper();
 }
 
-void slabs_prepare(uint64_t bytes) {
+static void prepare(CUdevice changed, uint64_t bytes) {
   lock_take(&lock);
-  prepared_bytes = bytes;
+  need_bytes[changed] = bytes;
+  prepared_bytes = 0;
+  for (CUdevice device = 0; device < DEVICES; device++)
+    prepared_bytes += atomic_load(&expected[device]) ? need_bytes[device] : 0;
   renewing |= any_lost();
   lock_release(&lock);
   start_keeper();
+}
+
+bool slabs_is_expected(CUdevice device) { return atomic_load(&expected[device]); }
+
+void slabs_need(CUdevice device, uint64_t bytes) {
+  if (slabs_is_expected(device))
+    prepare(device, bytes);
+}
+
+void slabs_expect(CUdevice device, bool now_expected, uint64_t bytes) {
+  if (atomic_exchange(&expected[device], now_expected) != now_expected)
+    prepare(device, bytes);
 }
 
 void slabs_set_tight(bool now_tight) {
@@ -536,10 +554,13 @@ uint64_t slabs_used_bytes(void) {
 }
 
 /* The slabs are not mapped in the child. */
-void slabs_fork_child(void) {
+static void forget(void) {
   making = (struct lock)LOCK(LOCK_SLABS_MAKING);
   lock = (struct lock)LOCK(LOCK_SLABS);
   slabs = leaving = NULL;
   pinned_bytes = used_bytes = prepared_bytes = 0;
   tight = renewing = keeper_runs = false;
+  for (CUdevice device = 0; device < DEVICES; device++)
+    atomic_store(&expected[device], false);
 }
+IN_FORKED_CHILD(forget);

@@ -25,9 +25,13 @@ void slabs_put(void *slot, uint64_t bytes);
 /* The context that the registration of the slot dies with; NULL: it has none. */
 CUcontext slabs_context(const void *slot);
 
-/* Have slabs for so many bytes ready from now on, in the background; those that are in use count. 0: no moves
- * are expected any more. */
-void slabs_prepare(uint64_t bytes);
+/* So many bytes of this device may have to leave its card. While moves of it are expected, slabs for all of
+ * them are kept ready, made in the background; those that are in use count. */
+void slabs_need(CUdevice device, uint64_t bytes);
+
+/* Moves of the device are expected, or not any more. Nothing changes where that is known. */
+void slabs_expect(CUdevice device, bool expected, uint64_t bytes);
+bool slabs_is_expected(CUdevice device);
 
 /* Scarce: give back what is not in use, in the background, and keep nothing from now on. */
 void slabs_set_tight(bool tight);
@@ -43,7 +47,5 @@ uint64_t slabs_used_bytes(void);
 /* The context is gone, and with it the registration of what was registered in it: that is done again in
  * another context, in the background. Until then copies are slower. */
 void slabs_context_gone(CUcontext context);
-
-void slabs_fork_child(void);
 
 #endif

@@ -4,8 +4,9 @@
 #include <stdatomic.h>
 
 #include "common/lock.h"
-#include "memory/backend.h"
 #include "memory/budget.h"
+#include "memory/forked.h"
+#include "memory/swap/slabs.h"
 
 static struct space spaces[SPACES]; /* by device: those that can leave, then those that stay */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -56,13 +57,14 @@ void space_unlock(struct space *space) {
   lock_release(&space->lock);
   budget_release(space->device, space->backing, refund_bytes);
   if (resized)
-    backend_prepare_host(space->device);
+    slabs_need(space->device, atomic_load(&space->total_bytes));
 }
 
-void space_fork_child(void) {
+static void forget(void) {
   pthread_once(&once, set_up);
   set_up();
 }
+IN_FORKED_CHILD(forget);
 
 /* ---- pieces ---- */
 

@@ -8,7 +8,8 @@
  *
  * Two rules hold whenever the mutex is free:
  *   - contents are in exactly one place: on the card (RESIDENT, LEAVING) or in a slot (AWAY, COMING);
- *   - while the space is open, what is not RESIDENT belongs to allocations that swap_alloc has yet to return.
+ *   - while the space is open, what is not RESIDENT belongs to allocations that its backend has yet to
+ * return.
  *
  * Threading: everything here is protected by space.lock, but for what is atomic. The driver is called with
  * it; of our locks, only those of slabs.h are taken under it.
@@ -115,7 +116,7 @@ struct space {
   uint64_t shared_bytes;  /* of shared blocks */
   struct block *spare;    /* a shared block without allocations, kept for the next */
   struct extent *holes[HOLE_CLASSES];
-  struct extent *doomed; /* frees that were put off (alloc.c) */
+  struct extent *doomed; /* frees that were put off (blocks.c) */
   uint64_t refund_bytes; /* to be given back to the budget when the mutex is free again */
   _Atomic uint64_t resident_bytes, total_bytes;
   struct mover mover;
@@ -146,7 +147,5 @@ void piece_become(struct space *space, struct block *block, size_t i, enum piece
  * there is none. */
 bool space_next_out(struct space *space, struct block **block, size_t *piece);
 bool space_next_in(struct space *space, struct block **block, size_t *piece);
-
-void space_fork_child(void);
 
 #endif

@@ -18,17 +18,10 @@
 #include "driver/cuda_abi.h"
 #include "memory/ledger.h"
 
-/* As backend.h says (it costs the budget whole blocks, so `bytes` of the entry is 0). Waits for room on the
- * card while the process holds the GPU. */
-CUresult swap_alloc(CUdeviceptr *address, size_t bytes, const struct allocation *like);
-
-/* The same for at most 2 MiB that stay on the card: booked as pinned, by whole blocks, and there at once,
- * without a wait for anything. An error where the driver can't do it, or too much stays already: then other
- * memory has to do. */
+/* As `allocate` of backend.h, for at most 2 MiB that stay on the card: booked as pinned, by whole blocks, and
+ * there at once, without a wait for anything. An error where the driver can't do it, or too much stays
+ * already: then other memory has to do. */
 CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct allocation *like);
-
-/* As backend.h says: waits for the work of its context, unless it is `finished`. */
-CUresult swap_free(const struct allocation *taken, bool finished);
 
 /* Whether memory may be passed to this process: see passing.h. */
 bool swap_is_coming(CUdevice device);

@@ -12,7 +12,6 @@
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "gate/streams.h"
-#include "memory/graphs.h"
 #include "memory/memory.h"
 #include "preempt/preempt.h"
 

@@ -18,7 +18,7 @@
 #include "gate/streams.h"
 #include "gpushare/protocol.h"
 #include "memory/backend.h"
-#include "memory/reserves.h"
+#include "memory/pinned.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
 #include "sim.h"
@@ -71,7 +71,9 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   return device == 0 && world.room_wait && world.room_wait(bytes);
 }
 
-uint64_t reserves_trim(CUdevice device) { return device < 0; }
+int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
+  return budget_reserve(device, backing, bytes, false);
+}
 
 void client_memory_short(CUdevice device, uint64_t bytes) {
   world.short_bytes += device ? 0 : bytes;
@@ -136,9 +138,6 @@ bool gate_in_flight(void) { return world.in_flight; }
 bool gate_try_enter(CUstream stream) { return !stream || world.gate_open; }
 void gate_leave_slow(void) {}
 
-/* No memory of these tests stays as the driver makes it. */
-const struct backend backend_pinned;
-
 /* ---- the driver ---- */
 
 static char state_path[64];
@@ -170,7 +169,7 @@ void world_end(void) { unlink(state_path); }
 CUresult world_try(CUcontext context, size_t bytes, void **memory) {
   CUdeviceptr address = 0;
   struct allocation like = {.context = context, .origin = ORIGIN_PLAIN};
-  CUresult result = swap_alloc(&address, bytes, &like);
+  CUresult result = backend_swap.allocate(&address, bytes, &like);
   *memory = (void *)(uintptr_t)address;
   return result;
 }
@@ -184,7 +183,7 @@ void world_free(void *memory) {
   struct allocation taken;
   ck_assert(account_take(&account_addresses, (uintptr_t)memory, &taken));
   ck_assert_uint_eq(taken.backing, BACKING_SWAP);
-  swap_free(&taken, false);
+  backend_swap.free(&taken, false);
 }
 
 enum memory_progress world_settle(uint64_t room_bytes, struct memory_moved *moved) {

@@ -68,23 +68,6 @@ START_TEST(bad_arguments_get_the_drivers_answer) {
 }
 END_TEST
 
-START_TEST(a_refusal_of_the_driver_is_passed_on_and_leaves_no_trace) {
-  CUdeviceptr address = 77;
-  fake.refuse_alloc = CUDA_ERROR_ECC_UNCORRECTABLE;
-  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, MIB), CUDA_ERROR_ECC_UNCORRECTABLE);
-  ck_assert_uint_eq(address, 77);
-  expect_usage(0, 0);
-  fake.refuse_alloc = CUDA_SUCCESS;
-  address = get(MIB);
-  fake.refuse_free = CUDA_ERROR_LAUNCH_FAILED;
-  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_ERROR_LAUNCH_FAILED);
-  expect_usage(MIB, 0);
-  fake.refuse_free = CUDA_SUCCESS;
-  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
-  expect_usage(0, 0);
-}
-END_TEST
-
 START_TEST(free_plus_own_use_is_the_card) {
   size_t left, total;
   unsigned left32, total32;
@@ -206,16 +189,6 @@ START_TEST(memory_that_can_leave_the_card_is_not_shared) {
 }
 END_TEST
 
-START_TEST(a_context_takes_its_memory_along) {
-  get(MIB);
-  get(2 * MIB);
-  memory_context_destroyed((CUcontext)0x999);
-  expect_usage(3 * MIB, 0);
-  memory_context_destroyed(FAKE_CONTEXT);
-  expect_usage(0, 0);
-}
-END_TEST
-
 START_TEST(physical_memory_counts_until_its_last_reference) {
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                               .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -239,20 +212,6 @@ START_TEST(physical_memory_counts_until_its_last_reference) {
   ck_assert_int_eq(hook_cuMemRelease(again), CUDA_SUCCESS);
   expect_usage(0, 0);
   ck_assert_int_eq(hook_cuMemRelease(again), CUDA_ERROR_INVALID_VALUE);
-  expect_usage(0, 0);
-}
-END_TEST
-
-START_TEST(a_refused_release_keeps_the_books) {
-  CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                              .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
-  CUmemGenericAllocationHandle handle;
-  ck_assert_int_eq(hook_cuMemCreate(&handle, 4 * MIB, &prop, 0), CUDA_SUCCESS);
-  fake.refuse_free = CUDA_ERROR_INVALID_VALUE;
-  ck_assert_int_eq(hook_cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
-  expect_usage(4 * MIB, 4 * MIB);
-  fake.refuse_free = CUDA_SUCCESS;
-  ck_assert_int_eq(hook_cuMemRelease(handle), CUDA_SUCCESS);
   expect_usage(0, 0);
 }
 END_TEST
@@ -286,16 +245,13 @@ int main(void) {
   tcase_add_test(cases, plain_memory_becomes_unified_memory_on_the_card);
   tcase_add_loop_test(cases, switched_off_or_unable_it_stays_what_it_is, 0, 2);
   tcase_add_test(cases, bad_arguments_get_the_drivers_answer);
-  tcase_add_test(cases, a_refusal_of_the_driver_is_passed_on_and_leaves_no_trace);
   tcase_add_test(cases, free_plus_own_use_is_the_card);
   tcase_add_test(cases, a_pitched_allocation_has_the_drivers_pitch);
   tcase_add_test(cases, converted_memory_looks_plain_and_the_programs_own_does_not);
   tcase_add_test(cases, plain_memory_synchronizes_only_when_told_to);
   tcase_add_test(cases, a_bool_is_not_written_beyond_its_byte);
   tcase_add_loop_test(cases, memory_that_can_leave_the_card_is_not_shared, 0, 3);
-  tcase_add_test(cases, a_context_takes_its_memory_along);
   tcase_add_test(cases, physical_memory_counts_until_its_last_reference);
-  tcase_add_test(cases, a_refused_release_keeps_the_books);
   tcase_add_test(cases, arrays_count_by_their_shape);
   suite_add_tcase(suite, cases);
   return suite_run(suite);

@@ -6,6 +6,7 @@
 #include "fake.h"
 #include "gpushare/protocol.h"
 #include "memory/backend.h"
+#include "memory/forked.h"
 #include "memory/memory.h"
 #include "memory/reach.h"
 #include "memory/swap/slabs.h"
@@ -67,7 +68,7 @@ START_TEST(the_environment_says_it_else_the_daemon) {
   fake.daemon_memory = (rows[_i].daemon + 1) % 3; /* too late */
   ck_assert_ptr_eq(backend_on(0), rows[_i].expected);
   ck_assert_uint_eq(fake.mode_questions, rows[_i].set == MEMORY_UNSET);
-  backend_fork_child();
+  forked_forget_all();
   backend_on(0);
   ck_assert_uint_eq(fake.mode_questions, 2 * (rows[_i].set == MEMORY_UNSET));
 }

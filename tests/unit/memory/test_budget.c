@@ -15,7 +15,6 @@
 #include "common/host.h"
 #include "memory/budget.h"
 #include "memory/device.h"
-#include "memory/reserves.h"
 #include "settings.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -79,37 +78,15 @@ const struct memory_port memory_port = {.capacity = client_capacity,
                                         .request = client_memory_request,
                                         .report = client_memory_report};
 
-static _Atomic uint64_t kept_bytes; /* by the driver */
-
-uint64_t reserves_trim(CUdevice device) {
-  uint64_t bytes = atomic_exchange(&kept_bytes, 0);
-  budget_release(device, BACKING_KEPT, bytes);
-  return bytes;
-}
-
 static void expect(uint64_t total, uint64_t left) {
   ck_assert_uint_eq(budget_total_bytes(0), total);
   ck_assert_uint_eq(budget_free_bytes(0), left);
 }
 
-/* What the driver keeps is given back before anything is refused for it. */
-START_TEST(what_is_kept_makes_way) {
-  kept_bytes = 10 * GIB;
-  budget_note(0, BACKING_KEPT, kept_bytes);
-  expect(16 * GIB, 6 * GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 6 * GIB), 0);
-  ck_assert_uint_eq(kept_bytes, 10 * GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
-  ck_assert_uint_eq(kept_bytes, 0);
-  expect(16 * GIB, 9 * GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 10 * GIB), -ENOMEM);
-}
-END_TEST
-
 START_TEST(free_and_used_make_the_total) {
   expect(16 * GIB, 16 * GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB, false), 0);
   expect(16 * GIB, 10 * GIB);
   ck_assert_uint_eq(budget_free_bytes(1), 16 * GIB); /* per card */
   budget_release(0, BACKING_CONVERTED, 5 * GIB);
@@ -119,11 +96,11 @@ START_TEST(free_and_used_make_the_total) {
 END_TEST
 
 START_TEST(all_that_is_free_can_be_had_and_no_byte_more) {
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB + 1), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0) + 1), -ENOMEM);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0)), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB + 1, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0) + 1, false), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0), false), 0);
   expect(16 * GIB, 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 1), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 1, false), -ENOMEM);
   expect(16 * GIB, 0);
 }
 END_TEST
@@ -131,17 +108,17 @@ END_TEST
 START_TEST(the_capacity_bounds_the_card_and_not_the_reverse) {
   capacity_bytes = 4 * GIB;
   expect(4 * GIB, 4 * GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB + 1), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB + 1, false), -ENOMEM);
   capacity_bytes = 400 * GIB;
   expect(16 * GIB, 16 * GIB);
 }
 END_TEST
 
 START_TEST(a_shrinking_capacity_never_underflows) {
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 10 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 10 * GIB, false), 0);
   capacity_bytes = 4 * GIB;
   expect(4 * GIB, 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 1), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 1, false), -ENOMEM);
   budget_release(0, BACKING_CONVERTED, 10 * GIB);
   budget_release(0, BACKING_CONVERTED, 10 * GIB); /* too much: must not wrap around */
   expect(4 * GIB, 4 * GIB);
@@ -150,13 +127,13 @@ END_TEST
 
 START_TEST(sizes_near_2_to_the_64_are_refused) {
   uint64_t huge[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_MAX - 16 * GIB, UINT64_C(1) << 63, 16 * GIB + 1};
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB, false), 0);
   for (int oversubscribe = 0; oversubscribe < 2; oversubscribe++) {
     set.single_oversubscribe = oversubscribe;
     for (size_t i = 0; i + oversubscribe < sizeof huge / sizeof *huge; i++)
       for (int backing = 0; backing < BACKINGS; backing++)
         if (backing != BACKING_APP || huge[i] > 100 * GIB)
-          ck_assert_int_eq(budget_reserve(0, backing, huge[i]), -ENOMEM);
+          ck_assert_int_eq(budget_reserve(0, backing, huge[i], false), -ENOMEM);
   }
   expect(16 * GIB, 15 * GIB);
 }
@@ -165,36 +142,38 @@ END_TEST
 START_TEST(sums_near_2_to_the_64_are_refused) {
   answer = 0; /* a daemon that grants everything */
   set.single_oversubscribe = true;
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, UINT64_MAX - 10), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 11), -ENOMEM);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 11), -ENOMEM);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 10), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, UINT64_MAX - 10, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 11, false), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 11, false), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 10, false), 0);
   ck_assert_uint_eq(budget_sum_bytes(0), UINT64_MAX);
   expect(16 * GIB, 0);
 }
 END_TEST
 
 START_TEST(unified_memory_of_the_program_may_exceed_the_card) {
-  ck_assert_int_eq(budget_reserve(0, BACKING_APP, 40 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_APP, 40 * GIB, false), 0);
   expect(16 * GIB, 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0); /* the driver makes room, as ever */
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 1), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false),
+                   0); /* the driver makes room, as ever */
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 1, false), -ENOMEM);
 }
 END_TEST
 
 START_TEST(without_a_daemon_the_host_bounds_the_rest) {
   set.single_oversubscribe = true;
   spare_bytes = 8 * GIB;
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB, false), 0);
   spare_bytes = 7 * GIB; /* untouched memory costs the host nothing yet: the first answer counts */
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB + 1), -ENOMEM);
-  ck_assert_int_eq(budget_reserve(1, BACKING_CONVERTED, 19 * GIB + 1), -ENOMEM); /* one host for all cards */
-  ck_assert_int_eq(budget_reserve(1, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB + 1, false), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(1, BACKING_CONVERTED, 19 * GIB + 1, false),
+                   -ENOMEM); /* one host for all cards */
+  ck_assert_int_eq(budget_reserve(1, BACKING_CONVERTED, 16 * GIB, false), 0);
   spare_bytes = GIB;
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB, false), -ENOMEM);
   spare_bytes = 7 * GIB;
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB, false), 0);
 }
 END_TEST
 
@@ -204,10 +183,10 @@ START_TEST(without_a_daemon_the_programs_own_limit_holds) {
   for (int oversubscribe = 0; oversubscribe < 2; oversubscribe++) {
     set.single_oversubscribe = oversubscribe;
     expect(4 * GIB, 4 * GIB);
-    ck_assert_int_eq(budget_reserve(0, BACKING_APP, 3 * GIB), 0);
-    ck_assert_int_eq(budget_reserve(0, BACKING_APP, GIB + 1), -ENOMEM);
-    ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB + 1), -ENOMEM);
-    ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+    ck_assert_int_eq(budget_reserve(0, BACKING_APP, 3 * GIB, false), 0);
+    ck_assert_int_eq(budget_reserve(0, BACKING_APP, GIB + 1, false), -ENOMEM);
+    ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB + 1, false), -ENOMEM);
+    ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB, false), 0);
     expect(4 * GIB, 0);
     budget_release(0, BACKING_APP, 3 * GIB);
     budget_release(0, BACKING_CONVERTED, GIB);
@@ -215,18 +194,18 @@ START_TEST(without_a_daemon_the_programs_own_limit_holds) {
   answer = 0; /* a daemon has come, and has been told to lift it */
   capacity_bytes = 16 * GIB;
   expect(16 * GIB, 16 * GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB, false), 0);
 }
 END_TEST
 
 START_TEST(the_daemon_decides_on_the_sum_and_hears_of_frees) {
   answer = 0;
   daemon_limit = 6 * GIB;
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB, false), 0);
   ck_assert_uint_eq(told_bytes, 5 * GIB);
   ck_assert_uint_eq(told_pinned_bytes, GIB);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB, false), -ENOMEM);
   expect(16 * GIB, 11 * GIB); /* a refusal leaves no trace */
   budget_release(0, BACKING_CONVERTED, 4 * GIB);
   ck_assert_uint_eq(told_bytes, GIB);
@@ -241,7 +220,7 @@ static atomic_int over;
 static void *reserve_and_release(void *argument) {
   uint64_t bytes = (uint64_t)(uintptr_t)argument * GIB;
   for (int round = 0; round < ROUNDS; round++) {
-    if (budget_reserve(0, BACKING_CONVERTED, bytes))
+    if (budget_reserve(0, BACKING_CONVERTED, bytes, false))
       continue;
     if (budget_sum_bytes(0) > card_bytes)
       atomic_store(&over, 1);
@@ -275,7 +254,7 @@ static void jump(int number) {
 
 static void *leave_by_a_jump(void *unused) {
   if (sigsetjmp(out, 1) == 0)
-    budget_reserve_awaited(0, 5 * GIB);
+    budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
   has_left = true;
   while (!may_end)
     sched_yield();
@@ -284,7 +263,7 @@ static void *leave_by_a_jump(void *unused) {
 
 static void *end_in_the_wait(void *unused) {
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-  budget_reserve_awaited(0, 5 * GIB);
+  budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
   return unused;
 }
 
@@ -301,7 +280,7 @@ static pthread_t start_waiting(void *(*body)(void *), enum wait wait) {
 
 static void check_nothing_is_left(void) {
   ck_assert_uint_eq(budget_awaited_bytes(0), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);
   ck_assert_uint_eq(told_bytes, 16 * GIB);
   budget_release(0, BACKING_CONVERTED, 16 * GIB);
   expect(16 * GIB, 16 * GIB);
@@ -314,10 +293,10 @@ START_TEST(a_thread_that_has_jumped_out_reserves_again) {
   sigaction(SIGALRM, &(struct sigaction){.sa_handler = jump}, NULL);
   if (sigsetjmp(out, 1) == 0) {
     alarm(1);
-    budget_reserve_awaited(0, 5 * GIB);
+    budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
     ck_abort_msg("it waits for ever");
   }
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);
   budget_release(0, BACKING_CONVERTED, 16 * GIB);
   check_nothing_is_left();
 }
@@ -330,7 +309,7 @@ START_TEST(others_reserve_after_a_thread_that_has_jumped_out) {
   pthread_kill(thread, SIGUSR1);
   while (!has_left)
     sched_yield();
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);
   budget_release(0, BACKING_CONVERTED, 16 * GIB);
   check_nothing_is_left();
   may_end = true;
@@ -342,7 +321,7 @@ START_TEST(others_reserve_after_a_thread_that_has_ended) {
   pthread_t thread = start_waiting(end_in_the_wait, WAIT_SEEN);
   pthread_cancel(thread);
   pthread_join(thread, NULL);
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);
   budget_release(0, BACKING_CONVERTED, 16 * GIB);
   check_nothing_is_left();
 }
@@ -351,7 +330,7 @@ END_TEST
 static _Atomic int later_err = 1;
 
 static void *reserve_later(void *unused) {
-  later_err = budget_reserve(0, BACKING_CONVERTED, 12 * GIB);
+  later_err = budget_reserve(0, BACKING_CONVERTED, 12 * GIB, false);
   return unused;
 }
 
@@ -378,7 +357,7 @@ START_TEST(a_thread_that_waits_keeps_its_turn_or_starts_over) {
 END_TEST
 
 static void *reserve_meanwhile(void *unused) {
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, GIB, false), 0);
   return unused;
 }
 
@@ -392,7 +371,7 @@ static void be_slow(void) {
 START_TEST(a_turn_that_was_lost_before_it_booked_is_begun_again) {
   answer = 0;
   on_capacity = be_slow;
-  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB, false), 0);
   expect(16 * GIB, 12 * GIB);
   ck_assert_uint_eq(told_bytes, 4 * GIB);
 }
@@ -403,7 +382,6 @@ int main(void) {
   TCase *cases = tcase_create("budget");
   tcase_set_timeout(cases, 60);
   tcase_add_test(cases, free_and_used_make_the_total);
-  tcase_add_test(cases, what_is_kept_makes_way);
   tcase_add_test(cases, all_that_is_free_can_be_had_and_no_byte_more);
   tcase_add_test(cases, the_capacity_bounds_the_card_and_not_the_reverse);
   tcase_add_test(cases, a_shrinking_capacity_never_underflows);

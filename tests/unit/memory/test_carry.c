@@ -11,6 +11,7 @@
 #include "memory/backend.h"
 #include "memory/carry.h"
 #include "memory/deferred.h"
+#include "memory/forked.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 #include "sim.h"
@@ -210,7 +211,7 @@ END_TEST
 
 START_TEST(host_memory_is_made_ready) {
   get(40 * MIB);
-  backend_expect_moves(0, true);
+  slabs_expect(0, true, backend_managed.host_bytes(0));
   while (slabs_pinned_bytes() < 40 * MIB) /* in the background */
     clock_sleep(NS_PER_MS);
   world.gate_open = true;
@@ -255,12 +256,12 @@ START_TEST(a_driver_that_refuses_or_loses) {
 END_TEST
 
 START_TEST(the_programs_own_unified_memory_is_not_carried) {
-  struct allocation own = {.context = world.context[0], .backing = BACKING_APP};
+  struct allocation own = {.context = world.context[0], .backing = BACKING_APP, .backend = &backend_managed};
   CUdeviceptr base;
   ck_assert_int_eq(driver.cuMemAllocManaged(&base, 64 * MIB, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   own.base = base;
   own.span = own.bytes = 64 * MIB;
-  ck_assert_int_eq(budget_reserve(0, BACKING_APP, own.bytes), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_APP, own.bytes, false), 0);
   ck_assert_int_eq(account_add(&account_addresses, &own), 0);
   world_fill((void *)(uintptr_t)own.base, own.bytes, 9);
   get_filled(10 * MIB, 1);
@@ -599,7 +600,7 @@ START_TEST(a_forked_child_knows_nothing) {
   driver.cuModuleLoadData = load_and_keep;
   get_filled(40 * MIB, 1);
   leave();
-  carry_fork_child();
+  forked_forget_all();
   ck_assert_uint_eq(carry_bytes(0), 0);
   ck_assert_ptr_nonnull(*(CUmodule volatile *)&parents);
 }

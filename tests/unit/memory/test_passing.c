@@ -27,6 +27,7 @@
 #include "common/wire.h"
 #include "driver/driver.h"
 #include "memory/backend.h"
+#include "memory/forked.h"
 #include "memory/swap/passing.h"
 #include "sim.h"
 #include "swap_world.h"
@@ -378,7 +379,7 @@ static void *fork_once(void *unused) {
   passing_fork_prepare();
   pid_t child = fork();
   if (child == 0) {
-    backend_swap.fork_child();
+    forked_forget_all();
     _exit(count_own(3));
   }
   passing_fork_parent();
@@ -511,7 +512,7 @@ START_TEST(a_child_has_none_of_it) {
   ck_assert_int_eq(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
-    backend_swap.fork_child();
+    forked_forget_all();
     _exit(count_own(DESCRIPTOR_LEAST));
   }
   ck_assert_int_eq(waitpid(child, &status, 0), child);

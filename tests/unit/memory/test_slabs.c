@@ -15,6 +15,7 @@
 #include "driver/driver.h"
 #include "gate/contexts.h"
 #include "memory/device.h"
+#include "memory/forked.h"
 #include "memory/swap/slabs.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -97,6 +98,12 @@ static void wait_for_pinned(uint64_t bytes) {
 
 /* Tests. */
 
+/* So many bytes may have to leave from now on. */
+static void prepare(uint64_t bytes) {
+  slabs_expect(0, bytes > 0, bytes);
+  slabs_need(0, bytes);
+}
+
 START_TEST(a_small_program_pins_little) {
   char *slot = slabs_get(10 * MIB);
   ck_assert_ptr_nonnull(slot);
@@ -164,7 +171,7 @@ START_TEST(the_host_is_not_overdrawn) {
   ck_assert_uint_eq(slabs_pinned_bytes(), 64 * MIB);
   ck_assert_ptr_null(slabs_get(2 * MIB));
   ck_assert_ptr_null(slabs_get(64 * MIB));
-  slabs_prepare(1024 * MIB);
+  prepare(1024 * MIB);
   wait_for_pinned(64 * MIB);
   host_bytes = 48 * MIB;
   ck_assert_ptr_null(slabs_get(64 * MIB)); /* nor is a slab made that is too small for it */
@@ -186,11 +193,11 @@ START_TEST(without_registration_it_works_all_the_same) {
 END_TEST
 
 START_TEST(slabs_are_made_ahead) {
-  slabs_prepare(300 * MIB);
+  prepare(300 * MIB);
   wait_for_pinned(320 * MIB); /* 256, and the rest in a small one */
   ck_assert_uint_eq(registered, 2);
   ck_assert_ptr_nonnull(slabs_get(32 * MIB));
-  slabs_prepare(320 * MIB); /* those in use count */
+  prepare(320 * MIB); /* those in use count */
   slabs_trim(clock_now_ns());
   ck_assert_uint_eq(slabs_pinned_bytes(), 320 * MIB);
   ck_assert_uint_eq(registered, 2);
@@ -199,12 +206,12 @@ END_TEST
 
 START_TEST(nothing_is_made_ahead_without_a_context) {
   has_context = false;
-  slabs_prepare(64 * MIB);
+  prepare(64 * MIB);
   ck_assert_ptr_nonnull(slabs_get(32 * MIB));
   wait_for_pinned(32 * MIB);
   ck_assert_uint_le(searches, 2);
   has_context = true;
-  slabs_prepare(64 * MIB);
+  prepare(64 * MIB);
   wait_for_pinned(64 * MIB);
 }
 END_TEST
@@ -226,13 +233,13 @@ START_TEST(what_is_not_used_goes_after_a_while) {
 END_TEST
 
 START_TEST(what_is_prepared_stays) {
-  slabs_prepare(300 * MIB);
+  prepare(300 * MIB);
   wait_for_pinned(320 * MIB);
   ck_assert_uint_eq(slabs_trim(clock_now_ns() + 100 * NS_PER_S), UINT64_MAX);
-  slabs_prepare(20 * MIB);
+  prepare(20 * MIB);
   slabs_trim(clock_now_ns() + 100 * NS_PER_S);
   wait_for_pinned(64 * MIB);
-  slabs_prepare(0);
+  prepare(0);
   slabs_trim(clock_now_ns() + 100 * NS_PER_S);
   wait_for_pinned(0);
 }
@@ -240,11 +247,11 @@ END_TEST
 
 START_TEST(scarce_memory_goes_at_once) {
   char *slot = slabs_get(32 * MIB);
-  slabs_prepare(300 * MIB);
+  prepare(300 * MIB);
   wait_for_pinned(32 * MIB + 256 * MIB + 32 * MIB);
   slabs_set_tight(true);
   wait_for_pinned(32 * MIB);
-  slabs_prepare(300 * MIB); /* not now */
+  prepare(300 * MIB); /* not now */
   char *other = slabs_get(64 * MIB);
   ck_assert_ptr_nonnull(other);
   slabs_put(slot, 32 * MIB);
@@ -296,7 +303,7 @@ START_TEST(a_registration_that_died_with_its_context_is_made_again) {
   has_context = false;
   lose_context(SECOND_CONTEXT); /* the last one */
   has_context = true;
-  slabs_prepare(1);
+  prepare(1);
   wait_for_registered(5);
   ck_assert_int_eq(slot[32 * MIB - 1], 7);
 }
@@ -328,7 +335,7 @@ START_TEST(many_threads) {
   for (uintptr_t i = 0; i < 4; i++)
     pthread_create(&threads[i], NULL, use_slots, (void *)(i + 1));
   for (int i = 0; i < 50; i++) {
-    slabs_prepare(64 * MIB * (i % 3));
+    prepare(64 * MIB * (i % 3));
     slabs_trim(clock_now_ns() + 100 * NS_PER_S);
     slabs_set_tight(i % 5 == 0);
   }
@@ -345,7 +352,7 @@ START_TEST(the_child_of_a_fork_has_none) {
   pid_t child = fork();
   if (child == 0) {
     unsigned char resident;
-    slabs_fork_child();
+    forked_forget_all();
     bool fresh = slabs_pinned_bytes() == 0 && slabs_used_bytes() == 0;
     bool unmapped = mincore(slot, 4096, &resident) != 0;
     char *own = slabs_get(2 * MIB);

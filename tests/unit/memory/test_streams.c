@@ -120,9 +120,26 @@ START_TEST(what_a_pool_keeps_leaves_first) {
 }
 END_TEST
 
+/* And no reason to refuse anything. */
+START_TEST(what_a_pool_keeps_makes_way) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  CUmemoryPool pool;
+  CUdeviceptr address;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  fake.reserved_bytes = FAKE_CARD_BYTES / 2;
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
+  fake.on_trim = trim_all;
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, FAKE_CARD_BYTES * 3 / 4), CUDA_SUCCESS);
+  ck_assert_uint_eq(fake.trims, 1);
+  ck_assert_int_eq(hook_cuMemAlloc_v2(&address, FAKE_CARD_BYTES / 2), CUDA_ERROR_OUT_OF_MEMORY);
+}
+END_TEST
+
 /* Nor is what can't leave there before it has come. */
 START_TEST(what_is_awaited_is_not_there) {
-  ck_assert_int_eq(budget_reserve_awaited(0, 3 * MIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 3 * MIB, true), 0);
   ck_assert_uint_eq(memory_usage(0).pinned_bytes, 3 * MIB);
   ck_assert_uint_eq(memory_usage(0).pinned_there_bytes, 0);
   ck_assert_uint_eq(memory_usage(0).resident_bytes, 0);
@@ -259,17 +276,19 @@ START_TEST(a_pool_is_not_destroyed_while_it_is_trimmed) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                           .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                           .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  struct memory_moved moved = {.out_bytes = 0};
   CUdeviceptr address;
   void *result;
+  fake.reserved_bytes = 3 * MIB;
   ck_assert_int_eq(hook_cuMemPoolCreate(&doomed_pool, &props), CUDA_SUCCESS);
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, doomed_pool, STREAM), CUDA_SUCCESS);
   fake.on_trim = destroy_pool_meanwhile;
-  pools_trim_plain(0);
+  memory_step(0, 0, &moved);
   pthread_join(other_thread, &result);
   ck_assert_ptr_eq(result, (void *)CUDA_SUCCESS);
   ck_assert_uint_eq(fake.trims, 1);
   ck_assert_uint_eq(fake.uses_of_dead, 0);
-  pools_trim_plain(0);
+  memory_step(0, 0, &moved);
   ck_assert_uint_eq(fake.trims, 1);
 }
 END_TEST
@@ -321,8 +340,7 @@ START_TEST(a_pool_of_unified_memory_gives_nothing_back) {
   if (pool != FAKE_UNIFIED_POOL) /* whose threshold the fake does not keep */
     ck_assert_uint_eq(fake_threshold(pool), UINT64_MAX);
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
-  backend_managed.step(0, 0, &moved);
-  pools_trim_plain(0);
+  memory_step(0, 0, &moved);
   ck_assert_int_eq(hook_cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS);
   ck_assert_uint_eq(fake.trims, 0);
 }
@@ -570,6 +588,7 @@ int main(void) {
   tcase_add_test(cases, per_thread_variants_name_the_per_thread_stream);
   tcase_add_test(cases, reused_memory_of_a_pool_waits_for_no_room);
   tcase_add_test(cases, what_a_pool_keeps_leaves_first);
+  tcase_add_test(cases, what_a_pool_keeps_makes_way);
   tcase_add_test(cases, what_is_awaited_is_not_there);
   tcase_add_test(cases, user_pools_are_made_managed_unless_they_are_for_export);
   tcase_add_test(cases, the_programs_choice_of_a_pool_stands_until_it_is_destroyed);

@@ -10,6 +10,7 @@
 #include "driver/driver.h"
 #include "memory/backend.h"
 #include "memory/deferred.h"
+#include "memory/forked.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/space.h"
 #include "memory/swap/swap.h"
@@ -294,8 +295,6 @@ START_TEST(access_is_set_once_for_a_new_block) {
 }
 END_TEST
 
-/* Also where they come to a window that is nearly full. */
-
 /* ---- frees ---- */
 
 START_TEST(frees_while_away_need_no_copy) {
@@ -428,7 +427,7 @@ START_TEST(memory_that_cannot_be_swapped_takes_room_too) {
   world.room_bytes = 10 * MIB;
   world.room_wait = grow_room;
   world_open();
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 5 * MIB), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 5 * MIB, false), 0);
   ck_assert_ptr_nonnull(world_get(8 * MIB));
   ck_assert_uint_eq(world.room_bytes, 13 * MIB);
 }
@@ -803,7 +802,7 @@ START_TEST(a_forked_child_knows_nothing) {
   world_open();
   world_get(10);
   parents = space_of(0)->oldest;
-  backend_swap.fork_child();
+  forked_forget_all();
   ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
   ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   ck_assert_ptr_nonnull(parents);
@@ -852,6 +851,7 @@ int main(void) {
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);
   TCase *peers = tcase_create("peers");
+  tcase_set_timeout(peers, 60);
   tcase_add_checked_fixture(peers, setup_two, world_end);
   tcase_add_test(peers, peers_reach_what_is_mapped_and_what_will_be);
   suite_add_tcase(suite, peers);
