@@ -584,7 +584,7 @@ static void wait_for_something(struct sweep *sweep) {
       *polled_of(sweep, i, stream) =
           (struct pollfd){.fd = sweep->slots[i].lines[stream].fd, .events = POLLIN};
   uint64_t now_ns = clock_now_ns(), left_ns = sweep->kill_ns > now_ns ? sweep->kill_ns - now_ns : 0;
-  struct timespec left = {.tv_sec = (time_t)(left_ns / NS_PER_S), .tv_nsec = (long)(left_ns % NS_PER_S)};
+  struct timespec left = clock_timespec(left_ns);
   if (ppoll(sweep->polled, 1 + sweep->guard.count * STREAMS, sweep->kill_ns == UINT64_MAX ? NULL : &left,
             NULL) < 0)
     for (size_t i = 0; i < 1 + sweep->guard.count * STREAMS; i++)

@@ -63,7 +63,7 @@ static int look(int fd, struct top_model *model) {
 }
 
 static void pause_until(uint64_t at_ns) {
-  struct timespec at = {.tv_sec = (time_t)(at_ns / NS_PER_S), .tv_nsec = (long)(at_ns % NS_PER_S)};
+  struct timespec at = clock_timespec(at_ns);
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
     ;
 }

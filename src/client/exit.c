@@ -17,8 +17,7 @@
 #define PATIENCE_NS (NS_PER_S / 10)
 
 static bool take_lock(void) {
-  uint64_t until_ns = clock_realtime_ns() + PATIENCE_NS;
-  struct timespec until = {.tv_sec = (time_t)(until_ns / NS_PER_S), .tv_nsec = (long)(until_ns % NS_PER_S)};
+  struct timespec until = clock_timespec(clock_realtime_ns() + PATIENCE_NS);
   return lock_try_until(&client.lock, &until);
 }
 

@@ -193,9 +193,11 @@ static _Atomic bool patch_expected;
 
 /* The slot gets what a preloaded library would have bound. */
 static void patch(const char *name, uintptr_t *slot, void *unused) {
+  static _Atomic bool warned;
   void *wrapper = may_be_ours(name) ? wrapper_by_name(name) : NULL;
   (void)unused;
-  if (wrapper && *slot != (uintptr_t)wrapper && !elf_set_slot(slot, (uintptr_t)wrapper))
+  if (wrapper && *slot != (uintptr_t)wrapper && !elf_set_slot(slot, (uintptr_t)wrapper) &&
+      !atomic_exchange(&warned, true))
     log_warn("a library opened with RTLD_DEEPBIND can't be hooked: its calls are not shared");
 }
 

@@ -6,8 +6,8 @@
  * A library opened with RTLD_DEEPBIND binds to its own dependencies before anything preloaded: the slots that
  * it has bound to the driver, or to the C library's look-ups, are pointed at our wrappers.
  *
- * Nothing here allocates, locks, logs (but once, of a second driver) or changes errno; all of it may run
- * before any constructor.
+ * Nothing here allocates, locks, logs (but once each, of a second driver and of a library that can't be
+ * hooked) or changes errno; all of it may run before any constructor.
  */
 #ifndef GS_LOOKUP_H
 #define GS_LOOKUP_H

@@ -630,14 +630,14 @@ static uint64_t host_bytes(CUdevice device) {
 }
 
 static void prepare_stop(CUdevice device) {
-  if (host_bytes(device))
+  if (atomic_load(&stands_in[device]))
     carry_prepare(device);
 }
 
-/* More may have been allocated since. */
+/* More may have been allocated since; or nothing is carried any more. */
 static void closed(CUdevice device, bool drained) {
   (void)drained;
-  if (host_bytes(device))
+  if (atomic_load(&stands_in[device]))
     slabs_need(device, host_bytes(device));
 }
 

@@ -71,7 +71,7 @@ static enum memory_progress step(CUdevice device, int i, uint64_t room_bytes, st
   uint64_t room = less(own_room(device, i, room_bytes), resident_bytes(device, i + 1));
   uint64_t there = backends[i]->resident_bytes(device);
   bool stays = i > 0 && there > room && !backend_leaves(device);
-  return backends[i]->step(device, stays ? there : room, moved);
+  return backends[i]->step(device, stays ? UINT64_MAX : room, moved); /* more may be there by now */
 }
 
 /* What the driver keeps of pinned memory leaves before all else. Then each backend makes way for those before
@@ -160,8 +160,8 @@ void memory_close(CUdevice device, bool drained) {
 
 void memory_expect_moves(CUdevice device, bool expected) {
   const struct backend *backend = device_valid(device) ? backend_on_if_decided(device) : NULL;
-  if (device_valid(device))
-    slabs_expect(device, expected, backend && backend->host_bytes ? backend->host_bytes(device) : 0);
+  if (device_valid(device) && slabs_expect(device, expected))
+    slabs_need(device, backend && backend->host_bytes ? backend->host_bytes(device) : 0);
 }
 
 bool memory_expects_moves(CUdevice device) { return device_valid(device) && slabs_is_expected(device); }

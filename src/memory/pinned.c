@@ -80,14 +80,16 @@ CUdevice reserves_device(CUmemoryPool handle, CUdevice otherwise) {
   return device;
 }
 
-uint64_t reserves_unlist(CUmemoryPool handle) {
+uint64_t reserves_unlist(CUmemoryPool handle, CUdevice *device) {
   struct plain_pool *pool;
   lock_take(&pools_lock);
   while ((pool = find(handle)) && pool->users > 0)
     condition_wait(&all_unused, &pools_lock, UINT64_MAX);
   uint64_t used_bytes = pool ? pool->used_bytes : 0;
-  if (pool)
+  if (pool) {
+    *device = pool->device;
     *pool = pools[--pool_count];
+  }
   lock_release(&pools_lock);
   return used_bytes;
 }
@@ -397,6 +399,7 @@ static void forget(void) {
   pool_count = pool_room = 0;
   for (int i = 0; i < DEVICES; i++) {
     atomic_store(&any_plain[i], false);
+    atomic_store(&stopped[i], false);
     reserves[i] = (struct reserve){.lock = LOCK(LOCK_RESERVE)};
   }
 }

@@ -51,8 +51,8 @@ void reserves_note_used(CUmemoryPool pool, CUdevice device, uint64_t more_bytes,
 CUdevice reserves_device(CUmemoryPool pool, CUdevice otherwise);
 
 /* The plain pool is about to be destroyed: it is not listed any more, once no call of ours uses it. What is
- * allocated from it. */
-uint64_t reserves_unlist(CUmemoryPool pool);
+ * allocated from it, and on which `device`; as it was if it is not listed. */
+uint64_t reserves_unlist(CUmemoryPool pool, CUdevice *device);
 
 /* An allocation of so many bytes is about to come out of this plain pool: what the pool keeps will be part of
  * it. Returns how much of that counts already, as what can't leave from now on. */

@@ -338,17 +338,18 @@ static void reinstate_default(CUmemoryPool destroyed) {
 
 /* Out of the table first, once nobody uses it: the driver may hand the same handle out anew. */
 static CUresult destroy(const struct pool *pool) {
-  uint64_t used_bytes = reserves_unlist(pool->handle);
+  CUdevice device = pool->device;
+  uint64_t used_bytes = reserves_unlist(pool->handle, &device);
   lock_take(&lock);
   unlist(pool->handle);
   lock_release(&lock);
   CUresult result = driver.cuMemPoolDestroy(pool->handle);
   if (result == CUDA_SUCCESS) {
     reinstate_default(pool->handle);
-    if (pool->kind == POOL_PLAIN && device_valid(pool->device))
-      reserves_look(pool->device);
+    if (pool->kind == POOL_PLAIN && device_valid(device))
+      reserves_look(device);
   } else if (pool->kind == POOL_PLAIN) {
-    reserves_note_used(pool->handle, pool->device, used_bytes, 0);
+    reserves_note_used(pool->handle, device, used_bytes, 0);
   } else {
     lock_take(&lock);
     list(pool->handle, pool->device, pool->kind);

@@ -213,8 +213,7 @@ static CUresult queue_part(struct space *space, uint64_t room_bytes) {
 
 /* Asleep for some of it, then awake: the gap until the next part is queued must be short. */
 static CUresult wait_for_part(const struct mover *mover) {
-  struct timespec nap = {.tv_sec = (time_t)(mover->awake_ns / NS_PER_S),
-                         .tv_nsec = (long)(mover->awake_ns % NS_PER_S)};
+  struct timespec nap = clock_timespec(mover->awake_ns);
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &nap, NULL);
   return driver.cuEventSynchronize(mover->part_done);
 }

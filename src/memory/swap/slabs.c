@@ -487,9 +487,11 @@ void slabs_need(CUdevice device, uint64_t bytes) {
     prepare(device, bytes);
 }
 
-void slabs_expect(CUdevice device, bool now_expected, uint64_t bytes) {
-  if (atomic_exchange(&expected[device], now_expected) != now_expected)
-    prepare(device, bytes);
+bool slabs_expect(CUdevice device, bool now_expected) {
+  bool changed = atomic_exchange(&expected[device], now_expected) != now_expected;
+  if (changed && !now_expected)
+    prepare(device, 0);
+  return changed && now_expected;
 }
 
 void slabs_set_tight(bool now_tight) {

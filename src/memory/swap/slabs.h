@@ -29,14 +29,15 @@ CUcontext slabs_context(const void *slot);
  * them are kept ready, made in the background; those that are in use count. */
 void slabs_need(CUdevice device, uint64_t bytes);
 
-/* Moves of the device are expected, or not any more. Nothing changes where that is known. */
-void slabs_expect(CUdevice device, bool expected, uint64_t bytes);
+/* Moves of the device are expected, or not any more. True: that is new, so slabs_need is to be told. Only
+ * then may the caller read the bytes: what is allocated meanwhile tells of itself. */
+bool slabs_expect(CUdevice device, bool expected);
 bool slabs_is_expected(CUdevice device);
 
 /* Scarce: give back what is not in use, in the background, and keep nothing from now on. */
 void slabs_set_tight(bool tight);
 
-/* Give back what has not been used for 30 s, and is more than slabs_prepare has asked for. Returns when to
+/* Give back what has not been used for 30 s, and is more than is kept ready. Returns when to
  * look again (UINT64_MAX: no need). */
 uint64_t slabs_trim(uint64_t now_ns);
 

@@ -100,7 +100,7 @@ static void wait_for_pinned(uint64_t bytes) {
 
 /* So many bytes may have to leave from now on. */
 static void prepare(uint64_t bytes) {
-  slabs_expect(0, bytes > 0, bytes);
+  slabs_expect(0, bytes > 0);
   slabs_need(0, bytes);
 }
 
