@@ -53,7 +53,8 @@ struct state {
   uint64_t added, tried; /* bytes of lines so far; of these, that have been written, or could not be */
   int write_err;         /* of the last that it has tried */
   bool wants_write, writes;
-  bool lasting; /* what is to be written next gets to the disk */
+  bool lasting;  /* what is to be written next gets to the disk */
+  bool unsynced; /* some has been written that need not */
   bool wants_sync, wants_anew, works, ends;
   int keep_err; /* of what the keeper has tried last */
   pthread_t writer, keeper;
@@ -286,6 +287,7 @@ static void *write_pending(void *argument) {
     state->write_err = err;
     state->wants_anew |= anew;
     state->wants_sync |= sync;
+    state->unsynced = !sync;
     state->writes = false;
     pthread_cond_broadcast(&state->wanted);
     eventfd_write(state->event_fd, 1);
@@ -350,17 +352,20 @@ void state_add(struct state *state, const char *line, size_t length, uint64_t no
   state->lost |= !fits;
 }
 
-/* What the threads could not do, they are asked for again: a sync does for a file that could not be written
+/* The writer may have taken lines before they were said to be lasting: then it makes one more round, or the
+ * keeper syncs what has been written.
+ * What the threads could not do, they are asked for again: a sync does for a file that could not be written
  * anew, as the old one has all that the new one would have. */
 void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   if (!state || !state->unsettled)
     return;
   pthread_mutex_lock(&state->mutex);
-  bool some = state->pending.bytes > 0 || state->left_bytes > 0;
+  bool some = state->pending.bytes > 0 || state->left_bytes > 0 || state->writes;
   int err = state->write_err < 0 ? state->write_err : state->keep_err;
   state->wants_write |= some;
   state->lasting |= some && (lasting || state->failing);
-  state->wants_sync |= !some && (state->failing || state->keep_err < 0);
+  state->wants_sync |= !some && ((lasting && state->unsynced) || state->failing || state->keep_err < 0);
+  state->unsynced &= !state->wants_sync;
   if (state->write_err == -EFBIG && now_ns >= state->retry_anew_ns) {
     state->wants_anew = true;
     state->retry_anew_ns = now_ns + RETRY_ANEW_NS;

@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -22,7 +24,39 @@ static char folder[96];
 static struct kept kept;
 static struct state *state;
 
+/* ---- the disk ---- */
+
+static atomic_bool stops; /* each write says that it has come, and waits until it may go on */
+static sem_t comes, goes;
+static atomic_int syncs;
+
+ssize_t __real_write(int fd, const void *data, size_t bytes);
+ssize_t __wrap_write(int fd, const void *data, size_t bytes);
+ssize_t __wrap_write(int fd, const void *data, size_t bytes) {
+  if (fd > STDERR_FILENO && stops) { /* not the log */
+    sem_post(&comes);
+    sem_wait(&goes);
+  }
+  return __real_write(fd, data, bytes);
+}
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd) {
+  syncs++;
+  return __real_fdatasync(fd);
+}
+
+static void go_on(void) {
+  stops = false;
+  sem_post(&goes);
+}
+
+/* ---- the folder ---- */
+
 static void set_up(void) {
+  sem_init(&comes, 0, 0);
+  sem_init(&goes, 0, 0);
   strcpy(folder, "/tmp/gpushare-test-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
 }
@@ -68,9 +102,13 @@ static void settle(void) {
   }
 }
 
-static void number(uint32_t job_id) {
+static void add_number(uint32_t job_id) {
   char line[KEPT_LINE_SIZE];
   state_add(state, line, kept_line_last(line, job_id), 1);
+}
+
+static void number(uint32_t job_id) {
+  add_number(job_id);
   state_write(state, false, 1);
   await();
 }
@@ -111,6 +149,35 @@ TEST(it_outlives_the_process) {
     ck_assert_uint_eq(kept.last_job_id, i);
     end();
   }
+}
+
+/* The writer is with another line, takes this one as well, and is with it, or done, before it hears that it
+ * is to last. */
+TEST_LOOP(what_is_to_last_gets_to_the_disk, 2) {
+  begin();
+  settle();
+  int before = syncs;
+  stops = true;
+  add_number(1);
+  state_write(state, false, 1);
+  sem_wait(&comes);
+  add_number(2);
+  if (_i == 0) {
+    sem_post(&goes);
+    sem_wait(&comes);
+    state_write(state, true, 1);
+    go_on();
+  } else {
+    go_on();
+    await();
+    state_write(state, true, 1);
+  }
+  uint64_t end_ns = clock_now_ns() + 20 * NS_PER_S;
+  while (syncs == before) {
+    ck_assert_uint_lt(clock_now_ns(), end_ns);
+    clock_sleep(NS_PER_S / 100);
+  }
+  end();
 }
 
 TEST(it_does_not_grow_for_ever) {
