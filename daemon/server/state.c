@@ -27,6 +27,7 @@
 #define RETRY_NS NS_PER_S
 #define RETRY_ANEW_NS (60 * NS_PER_S)
 #define LOCK_NS (2 * NS_PER_S)
+#define LOCK_RETRY_NS (20 * NS_PER_MS)
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 /* Lines, one after the other. */
@@ -473,13 +474,15 @@ static const char *enter_folder(struct state *state) {
   return status.st_mode & 022 ? "others may write there" : NULL;
 }
 
-/* Waits for the end of this process, but not beyond that time. False: it is there still, or can't be seen. */
+/* Waits for the end of this process, but not beyond that time. False: it is there still. */
 static bool await_end(pid_t pid, uint64_t end_ns) {
   uint64_t now_ns = clock_now_ns();
   int pidfd = process_open_since(pid, process_start_ticks(pid));
   struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-  if (pidfd < 0)
-    return pidfd == -ESRCH && pid > 0 && now_ns < end_ns;
+  if (pidfd < 0) { /* it has ended, or can't be seen from here: only the lock tells */
+    clock_sleep(LOCK_RETRY_NS);
+    return now_ns < end_ns;
+  }
   bool seen = now_ns < end_ns && poll(&ended, 1, (int)((end_ns - now_ns) / NS_PER_MS) + 1) > 0;
   close(pidfd);
   return seen;

@@ -52,6 +52,22 @@ static void go_on(void) {
   sem_post(&goes);
 }
 
+/* ---- another daemon ---- */
+
+static int unseen;         /* -errno: there are no descriptors of processes */
+static pid_t about_to_end; /* this process ends once it is looked for */
+static int looks;
+
+int __real_process_open_since(pid_t pid, uint64_t start_ticks);
+int __wrap_process_open_since(pid_t pid, uint64_t start_ticks);
+int __wrap_process_open_since(pid_t pid, uint64_t start_ticks) {
+  looks++;
+  if (about_to_end > 0 && kill(about_to_end, SIGKILL) == 0)
+    waitpid(about_to_end, NULL, 0);
+  about_to_end = 0;
+  return unseen ? unseen : __real_process_open_since(pid, start_ticks);
+}
+
 /* ---- the folder ---- */
 
 static void set_up(void) {
@@ -328,6 +344,41 @@ TEST(one_daemon_has_it) {
   int status;
   ck_assert_int_eq(waitpid(child, &status, 0), child);
   ck_assert_int_eq(status, 0);
+  end();
+}
+
+/* It has the folder until it ends. */
+static pid_t start_other(void) {
+  int begun[2];
+  char byte;
+  ck_assert_int_eq(pipe(begun), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    begin();
+    (void)!write(begun[1], "", 1);
+    pause();
+  }
+  ck_assert_int_eq(read(begun[0], &byte, 1), 1);
+  return child;
+}
+
+/* In another pid namespace, for example; or the kernel is old. */
+TEST_LOOP(another_daemon_that_is_not_seen_is_waited_for, 3) {
+  about_to_end = start_other();
+  unseen = (const int[]){-ESRCH, -ENOSYS, -EPERM}[_i];
+  begin();
+  ck_assert_ptr_nonnull(state);
+  end();
+}
+
+TEST(it_is_not_waited_for_all_the_time) {
+  pid_t other = start_other();
+  unseen = -ESRCH;
+  begin();
+  ck_assert_ptr_null(state);
+  ck_assert_int_le(looks, 101); /* in 2 s */
+  kill(other, SIGKILL);
+  ck_assert_int_eq(waitpid(other, NULL, 0), other);
   end();
 }
 
