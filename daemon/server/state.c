@@ -50,7 +50,8 @@ struct state {
   pthread_mutex_t mutex;
   pthread_cond_t wanted; /* something, of one of the threads */
   struct lines pending;  /* the writer is yet to take these; */
-  size_t left_bytes;     /* and these it could not write */
+  struct lines taken;    /* the writer's, which it alone touches; */
+  size_t left_bytes;     /* and these of them it could not write */
   uint64_t added, tried; /* bytes of lines so far; of these, that have been written, or could not be */
   int write_err;         /* of the last that it has tried */
   bool wants_write, writes;
@@ -258,52 +259,57 @@ static bool write_lines(struct state *state, struct lines *lines, int *err) {
   return long_enough;
 }
 
-static void *write_pending(void *argument) {
+/* With the mutex held, but while it writes. */
+static void write_pending(struct state *state) {
+  struct lines *lines = &state->taken;
+  uint64_t tried = state->added;
+  int err = 0;
+  bool anew = false, sync = state->lasting;
+  state->wants_write = state->lasting = false;
+  state->writes = true;
+  for (int i = 0; i < 2 && err == 0; i++) { /* what was left before, and what has come since */
+    if (lines->bytes == 0) {
+      struct lines taken = state->pending;
+      state->pending = *lines;
+      *lines = taken;
+    }
+    pthread_mutex_unlock(&state->mutex);
+    anew |= write_lines(state, lines, &err);
+    pthread_mutex_lock(&state->mutex);
+  }
+  state->left_bytes = lines->bytes;
+  state->tried = tried;
+  state->write_err = err;
+  state->wants_anew |= anew;
+  state->wants_sync |= sync;
+  state->unsynced = !sync;
+  state->writes = false;
+  pthread_cond_broadcast(&state->wanted);
+  eventfd_write(state->event_fd, 1);
+}
+
+static void *write_all_pending(void *argument) {
   struct state *state = argument;
-  struct lines lines = {0};
   thread_begin("write");
   pthread_mutex_lock(&state->mutex);
-  while (!state->ends || state->wants_write) {
-    if (!state->wants_write) {
+  while (!state->ends || state->wants_write)
+    if (state->wants_write)
+      write_pending(state);
+    else
       pthread_cond_wait(&state->wanted, &state->mutex);
-      continue;
-    }
-    uint64_t tried = state->added;
-    int err = 0;
-    bool anew = false, sync = state->lasting;
-    state->wants_write = state->lasting = false;
-    state->writes = true;
-    for (int i = 0; i < 2 && err == 0; i++) { /* what was left before, and what has come since */
-      if (lines.bytes == 0) {
-        struct lines taken = state->pending;
-        state->pending = lines;
-        lines = taken;
-      }
-      pthread_mutex_unlock(&state->mutex);
-      anew |= write_lines(state, &lines, &err);
-      pthread_mutex_lock(&state->mutex);
-    }
-    state->left_bytes = lines.bytes;
-    state->tried = tried;
-    state->write_err = err;
-    state->wants_anew |= anew;
-    state->wants_sync |= sync;
-    state->unsynced = !sync;
-    state->writes = false;
-    pthread_cond_broadcast(&state->wanted);
-    eventfd_write(state->event_fd, 1);
-  }
   pthread_mutex_unlock(&state->mutex);
-  free(lines.text);
   return NULL;
 }
 
-/* With the mutex held. Without a thread it is tried again the next time. */
+/* With the mutex held. Without a thread it is tried again the next time. Until then lines are written here:
+ * the loop may wait for the disk, but nothing is lost. */
 static void want(struct state *state) {
   if (!state->has_writer)
-    state->has_writer = thread_start(&state->writer, write_pending, state) == 0;
+    state->has_writer = thread_start(&state->writer, write_all_pending, state) == 0;
   if (!state->has_keeper)
     state->has_keeper = thread_start(&state->keeper, keep, state) == 0;
+  if (!state->has_writer && state->wants_write)
+    write_pending(state);
   pthread_cond_broadcast(&state->wanted);
 }
 
@@ -441,6 +447,7 @@ static void release(struct state *state) {
   pthread_mutex_destroy(&state->file_mutex);
   pthread_cond_destroy(&state->wanted);
   free(state->pending.text);
+  free(state->taken.text);
   free(state->folder);
   free(state);
 }
@@ -451,13 +458,14 @@ void state_close(struct state *state) {
   state_write(state, true, clock_now_ns());
   pthread_mutex_lock(&state->mutex);
   state->ends = true;
-  state->wants_write &= state->has_writer;
   pthread_cond_broadcast(&state->wanted);
   pthread_mutex_unlock(&state->mutex);
   if (state->has_writer)
     pthread_join(state->writer, NULL);
   if (state->has_keeper)
     pthread_join(state->keeper, NULL);
+  else
+    fdatasync(state->fd);
   release(state);
 }
 

@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "server/process.h"
 #include "server/state.h"
 #include "suite.h"
@@ -50,6 +51,14 @@ int __wrap_fdatasync(int fd) {
 static void go_on(void) {
   stops = false;
   sem_post(&goes);
+}
+
+static bool threads_fail;
+
+int __real_thread_start(pthread_t *thread, void *(*body)(void *), void *argument);
+int __wrap_thread_start(pthread_t *thread, void *(*body)(void *), void *argument);
+int __wrap_thread_start(pthread_t *thread, void *(*body)(void *), void *argument) {
+  return threads_fail ? -EAGAIN : __real_thread_start(thread, body, argument);
 }
 
 /* ---- another daemon ---- */
@@ -165,6 +174,40 @@ TEST(it_outlives_the_process) {
     ck_assert_uint_eq(kept.last_job_id, i);
     end();
   }
+}
+
+/* Killed or not. */
+TEST_LOOP(it_is_kept_without_threads, 2) {
+  pid_t child = fork();
+  if (child == 0) {
+    threads_fail = true;
+    begin();
+    number(7);
+    if (_i == 0)
+      kill(getpid(), SIGKILL);
+    end();
+    _exit(syncs > 0 ? 0 : 1);
+  }
+  int status;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert(_i == 0 || status == 0);
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 7);
+  end();
+}
+
+/* The process may have as many threads again. */
+TEST(threads_that_could_not_be_started_take_over) {
+  threads_fail = true;
+  begin();
+  number(7);
+  threads_fail = false;
+  settle();
+  number(8);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 8);
+  end();
 }
 
 /* The writer is with another line, takes this one as well, and is with it, or done, before it hears that it
