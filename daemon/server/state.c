@@ -43,6 +43,7 @@ struct state {
   /* the loop's */
   uint64_t due_ns; /* when lines are to be written, or it is to be looked what the threads have done */
   bool failing, lost;
+  bool restores;          /* what was lost is added again */
   uint64_t heard;         /* of `tried` */
   bool unsettled;         /* the threads have been asked for something, and it is not known what came of it */
   uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
@@ -326,11 +327,11 @@ static void tell(struct state *state, int err) {
 }
 
 /* With the mutex held. */
-static bool provide_room(struct lines *lines, size_t bytes) {
+static bool provide_room(struct lines *lines, size_t bytes, size_t most) {
   if (lines->bytes + bytes <= lines->room)
-    return true;
+    return lines->bytes + bytes <= most;
   size_t room = lines->room ? 2 * lines->room : 4096;
-  char *more = room <= PENDING_MOST ? realloc(lines->text, room) : NULL;
+  char *more = room <= most ? realloc(lines->text, room) : NULL;
   if (!more)
     return false;
   lines->text = more;
@@ -341,8 +342,9 @@ static bool provide_room(struct lines *lines, size_t bytes) {
 void state_add(struct state *state, const char *line, size_t length, uint64_t now_ns) {
   if (!state)
     return;
+  size_t most = state->restores ? FILE_MOST : PENDING_MOST; /* or what was lost would be lost for ever */
   pthread_mutex_lock(&state->mutex);
-  bool fits = provide_room(&state->pending, length), first = state->pending.bytes == 0;
+  bool fits = provide_room(&state->pending, length, most), first = state->pending.bytes == 0;
   if (fits) {
     memcpy(state->pending.text + state->pending.bytes, line, length);
     state->pending.bytes += length;
@@ -392,8 +394,11 @@ bool state_take_loss(struct state *state) {
   pthread_mutex_lock(&state->mutex);
   state->lost = state->pending.bytes > 0 || state->left_bytes > 0 || state->writes;
   pthread_mutex_unlock(&state->mutex);
+  state->restores = !state->lost;
   return !state->lost;
 }
+
+void state_end_loss(struct state *state) { state->restores = false; }
 
 /* Without an event it would never be heard. */
 bool state_waits(const struct state *state) {

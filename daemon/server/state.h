@@ -49,8 +49,10 @@ uint64_t state_hear(struct state *state);
  */
 bool state_await(struct state *state, uint64_t until_ns);
 
-/* Lines have been lost since this was asked last, as too many waited, and there is room for more now. */
+/* Lines have been lost since this was asked last, as too many waited, and there is room for more now: for all
+ * that counts to be added again, until that is done. */
 bool state_take_loss(struct state *state);
+void state_end_loss(struct state *state);
 
 uint64_t state_deadline_ns(const struct state *state);
 void state_on_time(struct state *state, uint64_t now_ns);

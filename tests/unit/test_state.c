@@ -570,6 +570,34 @@ TEST(what_a_full_disk_costs_is_told) {
   end();
 }
 
+/* However much that is. Later there is a bound again. */
+TEST(what_was_lost_fits_when_it_comes_again) {
+  signal(SIGXFSZ, SIG_IGN);
+  begin();
+  settle();
+  for (int turn = 0; turn < 2; turn++) {
+    limit_files(1);
+    for (uint32_t i = 1; i <= 100000; i++)
+      add_number(i);
+    state_write(state, true, 1);
+    await();
+    limit_files(RLIM_INFINITY);
+    state_write(state, true, 1);
+    await();
+    ck_assert(state_take_loss(state));
+    for (uint32_t i = 1; i <= 200000; i++)
+      add_number(i);
+    state_end_loss(state);
+    state_write(state, true, 1);
+    await();
+    ck_assert(!state_take_loss(state));
+  }
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 200000);
+  end();
+}
+
 /* Written anew it is small: that it once could not be is not for ever. */
 TEST(a_file_that_may_not_grow_is_written_anew_in_time) {
   static char run[300];
