@@ -262,6 +262,7 @@ static void add_all(struct daemon *daemon, uint64_t now_ns) {
   list_each(node, &daemon->kept.away) {
     add_job(daemon, list_entry(node, struct kept_process, away_link), now_ns);
   }
+  state_end_loss(daemon->state);
 }
 
 /* ---- answers that wait for the disk ---- */

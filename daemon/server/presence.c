@@ -195,6 +195,8 @@ static void settle(struct peer *peer, enum presence_verdict verdict) {
   struct look *look = &peer->look;
   list_remove(&look->link);
   list_remove(&look->due_link);
+  if (list_empty(&peer->user->looks))
+    list_remove(&peer->user->looks_link);
   look->verdict = verdict;
   list_append(&peer->server->presence.settled, &look->link);
 }

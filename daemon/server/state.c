@@ -27,6 +27,7 @@
 #define RETRY_NS NS_PER_S
 #define RETRY_ANEW_NS (60 * NS_PER_S)
 #define LOCK_NS (2 * NS_PER_S)
+#define LOCK_RETRY_NS (20 * NS_PER_MS)
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 /* Lines, one after the other. */
@@ -42,6 +43,7 @@ struct state {
   /* the loop's */
   uint64_t due_ns; /* when lines are to be written, or it is to be looked what the threads have done */
   bool failing, lost;
+  bool restores;          /* what was lost is added again */
   uint64_t heard;         /* of `tried` */
   bool unsettled;         /* the threads have been asked for something, and it is not known what came of it */
   uint64_t retry_anew_ns; /* when a file that may not grow is written anew again */
@@ -49,11 +51,13 @@ struct state {
   pthread_mutex_t mutex;
   pthread_cond_t wanted; /* something, of one of the threads */
   struct lines pending;  /* the writer is yet to take these; */
-  size_t left_bytes;     /* and these it could not write */
+  struct lines taken;    /* the writer's, which it alone touches; */
+  size_t left_bytes;     /* and these of them it could not write */
   uint64_t added, tried; /* bytes of lines so far; of these, that have been written, or could not be */
   int write_err;         /* of the last that it has tried */
   bool wants_write, writes;
-  bool lasting; /* what is to be written next gets to the disk */
+  bool lasting;  /* what is to be written next gets to the disk */
+  bool unsynced; /* some has been written that need not */
   bool wants_sync, wants_anew, works, ends;
   int keep_err; /* of what the keeper has tried last */
   pthread_t writer, keeper;
@@ -256,51 +260,57 @@ static bool write_lines(struct state *state, struct lines *lines, int *err) {
   return long_enough;
 }
 
-static void *write_pending(void *argument) {
+/* With the mutex held, but while it writes. */
+static void write_pending(struct state *state) {
+  struct lines *lines = &state->taken;
+  uint64_t tried = state->added;
+  int err = 0;
+  bool anew = false, sync = state->lasting;
+  state->wants_write = state->lasting = false;
+  state->writes = true;
+  for (int i = 0; i < 2 && err == 0; i++) { /* what was left before, and what has come since */
+    if (lines->bytes == 0) {
+      struct lines taken = state->pending;
+      state->pending = *lines;
+      *lines = taken;
+    }
+    pthread_mutex_unlock(&state->mutex);
+    anew |= write_lines(state, lines, &err);
+    pthread_mutex_lock(&state->mutex);
+  }
+  state->left_bytes = lines->bytes;
+  state->tried = tried;
+  state->write_err = err;
+  state->wants_anew |= anew;
+  state->wants_sync |= sync;
+  state->unsynced = !sync;
+  state->writes = false;
+  pthread_cond_broadcast(&state->wanted);
+  eventfd_write(state->event_fd, 1);
+}
+
+static void *write_all_pending(void *argument) {
   struct state *state = argument;
-  struct lines lines = {0};
   thread_begin("write");
   pthread_mutex_lock(&state->mutex);
-  while (!state->ends || state->wants_write) {
-    if (!state->wants_write) {
+  while (!state->ends || state->wants_write)
+    if (state->wants_write)
+      write_pending(state);
+    else
       pthread_cond_wait(&state->wanted, &state->mutex);
-      continue;
-    }
-    uint64_t tried = state->added;
-    int err = 0;
-    bool anew = false, sync = state->lasting;
-    state->wants_write = state->lasting = false;
-    state->writes = true;
-    for (int i = 0; i < 2 && err == 0; i++) { /* what was left before, and what has come since */
-      if (lines.bytes == 0) {
-        struct lines taken = state->pending;
-        state->pending = lines;
-        lines = taken;
-      }
-      pthread_mutex_unlock(&state->mutex);
-      anew |= write_lines(state, &lines, &err);
-      pthread_mutex_lock(&state->mutex);
-    }
-    state->left_bytes = lines.bytes;
-    state->tried = tried;
-    state->write_err = err;
-    state->wants_anew |= anew;
-    state->wants_sync |= sync;
-    state->writes = false;
-    pthread_cond_broadcast(&state->wanted);
-    eventfd_write(state->event_fd, 1);
-  }
   pthread_mutex_unlock(&state->mutex);
-  free(lines.text);
   return NULL;
 }
 
-/* With the mutex held. Without a thread it is tried again the next time. */
+/* With the mutex held. Without a thread it is tried again the next time. Until then lines are written here:
+ * the loop may wait for the disk, but nothing is lost. */
 static void want(struct state *state) {
   if (!state->has_writer)
-    state->has_writer = thread_start(&state->writer, write_pending, state) == 0;
+    state->has_writer = thread_start(&state->writer, write_all_pending, state) == 0;
   if (!state->has_keeper)
     state->has_keeper = thread_start(&state->keeper, keep, state) == 0;
+  if (!state->has_writer && state->wants_write)
+    write_pending(state);
   pthread_cond_broadcast(&state->wanted);
 }
 
@@ -317,11 +327,11 @@ static void tell(struct state *state, int err) {
 }
 
 /* With the mutex held. */
-static bool provide_room(struct lines *lines, size_t bytes) {
+static bool provide_room(struct lines *lines, size_t bytes, size_t most) {
   if (lines->bytes + bytes <= lines->room)
-    return true;
+    return lines->bytes + bytes <= most;
   size_t room = lines->room ? 2 * lines->room : 4096;
-  char *more = room <= PENDING_MOST ? realloc(lines->text, room) : NULL;
+  char *more = room <= most ? realloc(lines->text, room) : NULL;
   if (!more)
     return false;
   lines->text = more;
@@ -332,8 +342,9 @@ static bool provide_room(struct lines *lines, size_t bytes) {
 void state_add(struct state *state, const char *line, size_t length, uint64_t now_ns) {
   if (!state)
     return;
+  size_t most = state->restores ? FILE_MOST : PENDING_MOST; /* or what was lost would be lost for ever */
   pthread_mutex_lock(&state->mutex);
-  bool fits = provide_room(&state->pending, length), first = state->pending.bytes == 0;
+  bool fits = provide_room(&state->pending, length, most), first = state->pending.bytes == 0;
   if (fits) {
     memcpy(state->pending.text + state->pending.bytes, line, length);
     state->pending.bytes += length;
@@ -350,17 +361,20 @@ void state_add(struct state *state, const char *line, size_t length, uint64_t no
   state->lost |= !fits;
 }
 
-/* What the threads could not do, they are asked for again: a sync does for a file that could not be written
+/* The writer may have taken lines before they were said to be lasting: then it makes one more round, or the
+ * keeper syncs what has been written.
+ * What the threads could not do, they are asked for again: a sync does for a file that could not be written
  * anew, as the old one has all that the new one would have. */
 void state_write(struct state *state, bool lasting, uint64_t now_ns) {
   if (!state || !state->unsettled)
     return;
   pthread_mutex_lock(&state->mutex);
-  bool some = state->pending.bytes > 0 || state->left_bytes > 0;
+  bool some = state->pending.bytes > 0 || state->left_bytes > 0 || state->writes;
   int err = state->write_err < 0 ? state->write_err : state->keep_err;
   state->wants_write |= some;
   state->lasting |= some && (lasting || state->failing);
-  state->wants_sync |= !some && (state->failing || state->keep_err < 0);
+  state->wants_sync |= !some && ((lasting && state->unsynced) || state->failing || state->keep_err < 0);
+  state->unsynced &= !state->wants_sync;
   if (state->write_err == -EFBIG && now_ns >= state->retry_anew_ns) {
     state->wants_anew = true;
     state->retry_anew_ns = now_ns + RETRY_ANEW_NS;
@@ -380,8 +394,11 @@ bool state_take_loss(struct state *state) {
   pthread_mutex_lock(&state->mutex);
   state->lost = state->pending.bytes > 0 || state->left_bytes > 0 || state->writes;
   pthread_mutex_unlock(&state->mutex);
+  state->restores = !state->lost;
   return !state->lost;
 }
+
+void state_end_loss(struct state *state) { state->restores = false; }
 
 /* Without an event it would never be heard. */
 bool state_waits(const struct state *state) {
@@ -435,6 +452,7 @@ static void release(struct state *state) {
   pthread_mutex_destroy(&state->file_mutex);
   pthread_cond_destroy(&state->wanted);
   free(state->pending.text);
+  free(state->taken.text);
   free(state->folder);
   free(state);
 }
@@ -445,13 +463,14 @@ void state_close(struct state *state) {
   state_write(state, true, clock_now_ns());
   pthread_mutex_lock(&state->mutex);
   state->ends = true;
-  state->wants_write &= state->has_writer;
   pthread_cond_broadcast(&state->wanted);
   pthread_mutex_unlock(&state->mutex);
   if (state->has_writer)
     pthread_join(state->writer, NULL);
   if (state->has_keeper)
     pthread_join(state->keeper, NULL);
+  else
+    fdatasync(state->fd);
   release(state);
 }
 
@@ -468,13 +487,15 @@ static const char *enter_folder(struct state *state) {
   return status.st_mode & 022 ? "others may write there" : NULL;
 }
 
-/* Waits for the end of this process, but not beyond that time. False: it is there still, or can't be seen. */
+/* Waits for the end of this process, but not beyond that time. False: it is there still. */
 static bool await_end(pid_t pid, uint64_t end_ns) {
   uint64_t now_ns = clock_now_ns();
   int pidfd = process_open_since(pid, process_start_ticks(pid));
   struct pollfd ended = {.fd = pidfd, .events = POLLIN};
-  if (pidfd < 0)
-    return pidfd == -ESRCH && pid > 0 && now_ns < end_ns;
+  if (pidfd < 0) { /* it has ended, or can't be seen from here: only the lock tells */
+    clock_sleep(LOCK_RETRY_NS);
+    return now_ns < end_ns;
+  }
   bool seen = now_ns < end_ns && poll(&ended, 1, (int)((end_ns - now_ns) / NS_PER_MS) + 1) > 0;
   close(pidfd);
   return seen;

@@ -4,7 +4,8 @@
  * A line is in the kernel's hands once it has been tried: so it outlives the daemon, however that ends. To
  * outlive the machine as well it must get to the disk, which may take seconds. Any call of a file may wait
  * for the disk, or for a network. So one thread writes, and another one sees to the disk, and writes the file
- * anew when much of it is out of date. The caller never waits for a file once the folder is open.
+ * anew when much of it is out of date. The caller never waits for a file once the folder is open, unless no
+ * thread can be started: then it writes itself.
  *
  * Doubt: the folder must be the daemon's own (or root's), and nobody else's to write to; another daemon that
  * lives there keeps it. What can't be used is put aside, and what is right of it is used. When the disk is
@@ -48,8 +49,10 @@ uint64_t state_hear(struct state *state);
  */
 bool state_await(struct state *state, uint64_t until_ns);
 
-/* Lines have been lost since this was asked last, as too many waited, and there is room for more now. */
+/* Lines have been lost since this was asked last, as too many waited, and there is room for more now: for all
+ * that counts to be added again, until that is done. */
 bool state_take_loss(struct state *state);
+void state_end_loss(struct state *state);
 
 uint64_t state_deadline_ns(const struct state *state);
 void state_on_time(struct state *state, uint64_t now_ns);

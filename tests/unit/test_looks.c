@@ -232,6 +232,20 @@ TEST(a_user_that_leaves_is_still_looked_for) {
   ck_assert_int_eq(verdicts[1], PRESENCE_REFUSED);
 }
 
+/* It was the only one of its user's that waited for a turn. */
+TEST(a_look_that_is_given_up_is_asked_no_more) {
+  attach(come(0, 1000));
+  attach(come(1, 1000));
+  presence_forget(&peers[0]);
+  ck_assert_int_eq(asked, 1);
+  presence_on_time(&server, clock_now_ns() + 2 * NS_PER_S);
+  begin_looking();
+  ck_assert_int_eq(asked, 1);
+  ck_assert_int_eq(settled_count, 1);
+  ck_assert_ptr_eq(settled[0], &peers[1]);
+  ck_assert_int_eq(verdicts[0], PRESENCE_REFUSED);
+}
+
 /* The same connection asks again, and another one looks: what the first one has found is nobody's. */
 TEST(a_late_answer_is_nobodys) {
   attach(come(0, 1000));

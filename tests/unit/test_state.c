@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -14,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "server/process.h"
 #include "server/state.h"
 #include "suite.h"
@@ -22,7 +25,63 @@ static char folder[96];
 static struct kept kept;
 static struct state *state;
 
+/* ---- the disk ---- */
+
+static atomic_bool stops; /* each write says that it has come, and waits until it may go on */
+static sem_t comes, goes;
+static atomic_int syncs;
+
+ssize_t __real_write(int fd, const void *data, size_t bytes);
+ssize_t __wrap_write(int fd, const void *data, size_t bytes);
+ssize_t __wrap_write(int fd, const void *data, size_t bytes) {
+  if (fd > STDERR_FILENO && stops) { /* not the log */
+    sem_post(&comes);
+    sem_wait(&goes);
+  }
+  return __real_write(fd, data, bytes);
+}
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+int __wrap_fdatasync(int fd) {
+  syncs++;
+  return __real_fdatasync(fd);
+}
+
+static void go_on(void) {
+  stops = false;
+  sem_post(&goes);
+}
+
+static bool threads_fail;
+
+int __real_thread_start(pthread_t *thread, void *(*body)(void *), void *argument);
+int __wrap_thread_start(pthread_t *thread, void *(*body)(void *), void *argument);
+int __wrap_thread_start(pthread_t *thread, void *(*body)(void *), void *argument) {
+  return threads_fail ? -EAGAIN : __real_thread_start(thread, body, argument);
+}
+
+/* ---- another daemon ---- */
+
+static int unseen;         /* -errno: there are no descriptors of processes */
+static pid_t about_to_end; /* this process ends once it is looked for */
+static int looks;
+
+int __real_process_open_since(pid_t pid, uint64_t start_ticks);
+int __wrap_process_open_since(pid_t pid, uint64_t start_ticks);
+int __wrap_process_open_since(pid_t pid, uint64_t start_ticks) {
+  looks++;
+  if (about_to_end > 0 && kill(about_to_end, SIGKILL) == 0)
+    waitpid(about_to_end, NULL, 0);
+  about_to_end = 0;
+  return unseen ? unseen : __real_process_open_since(pid, start_ticks);
+}
+
+/* ---- the folder ---- */
+
 static void set_up(void) {
+  sem_init(&comes, 0, 0);
+  sem_init(&goes, 0, 0);
   strcpy(folder, "/tmp/gpushare-test-XXXXXX");
   ck_assert_ptr_nonnull(mkdtemp(folder));
 }
@@ -68,9 +127,13 @@ static void settle(void) {
   }
 }
 
-static void number(uint32_t job_id) {
+static void add_number(uint32_t job_id) {
   char line[KEPT_LINE_SIZE];
   state_add(state, line, kept_line_last(line, job_id), 1);
+}
+
+static void number(uint32_t job_id) {
+  add_number(job_id);
   state_write(state, false, 1);
   await();
 }
@@ -111,6 +174,69 @@ TEST(it_outlives_the_process) {
     ck_assert_uint_eq(kept.last_job_id, i);
     end();
   }
+}
+
+/* Killed or not. */
+TEST_LOOP(it_is_kept_without_threads, 2) {
+  pid_t child = fork();
+  if (child == 0) {
+    threads_fail = true;
+    begin();
+    number(7);
+    if (_i == 0)
+      kill(getpid(), SIGKILL);
+    end();
+    _exit(syncs > 0 ? 0 : 1);
+  }
+  int status;
+  ck_assert_int_eq(waitpid(child, &status, 0), child);
+  ck_assert(_i == 0 || status == 0);
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 7);
+  end();
+}
+
+/* The process may have as many threads again. */
+TEST(threads_that_could_not_be_started_take_over) {
+  threads_fail = true;
+  begin();
+  number(7);
+  threads_fail = false;
+  settle();
+  number(8);
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 8);
+  end();
+}
+
+/* The writer is with another line, takes this one as well, and is with it, or done, before it hears that it
+ * is to last. */
+TEST_LOOP(what_is_to_last_gets_to_the_disk, 2) {
+  begin();
+  settle();
+  int before = syncs;
+  stops = true;
+  add_number(1);
+  state_write(state, false, 1);
+  sem_wait(&comes);
+  add_number(2);
+  if (_i == 0) {
+    sem_post(&goes);
+    sem_wait(&comes);
+    state_write(state, true, 1);
+    go_on();
+  } else {
+    go_on();
+    await();
+    state_write(state, true, 1);
+  }
+  uint64_t end_ns = clock_now_ns() + 20 * NS_PER_S;
+  while (syncs == before) {
+    ck_assert_uint_lt(clock_now_ns(), end_ns);
+    clock_sleep(NS_PER_S / 100);
+  }
+  end();
 }
 
 TEST(it_does_not_grow_for_ever) {
@@ -264,6 +390,41 @@ TEST(one_daemon_has_it) {
   end();
 }
 
+/* It has the folder until it ends. */
+static pid_t start_other(void) {
+  int begun[2];
+  char byte;
+  ck_assert_int_eq(pipe(begun), 0);
+  pid_t child = fork();
+  if (child == 0) {
+    begin();
+    (void)!write(begun[1], "", 1);
+    pause();
+  }
+  ck_assert_int_eq(read(begun[0], &byte, 1), 1);
+  return child;
+}
+
+/* In another pid namespace, for example; or the kernel is old. */
+TEST_LOOP(another_daemon_that_is_not_seen_is_waited_for, 3) {
+  about_to_end = start_other();
+  unseen = (const int[]){-ESRCH, -ENOSYS, -EPERM}[_i];
+  begin();
+  ck_assert_ptr_nonnull(state);
+  end();
+}
+
+TEST(it_is_not_waited_for_all_the_time) {
+  pid_t other = start_other();
+  unseen = -ESRCH;
+  begin();
+  ck_assert_ptr_null(state);
+  ck_assert_int_le(looks, 101); /* in 2 s */
+  kill(other, SIGKILL);
+  ck_assert_int_eq(waitpid(other, NULL, 0), other);
+  end();
+}
+
 TEST(a_folder_of_others_is_not_used) {
   chmod(folder, 0777);
   begin();
@@ -406,6 +567,34 @@ TEST(what_a_full_disk_costs_is_told) {
   ck_assert(state_take_loss(state));
   ck_assert(!state_take_loss(state));
   settle();
+  end();
+}
+
+/* However much that is. Later there is a bound again. */
+TEST(what_was_lost_fits_when_it_comes_again) {
+  signal(SIGXFSZ, SIG_IGN);
+  begin();
+  settle();
+  for (int turn = 0; turn < 2; turn++) {
+    limit_files(1);
+    for (uint32_t i = 1; i <= 100000; i++)
+      add_number(i);
+    state_write(state, true, 1);
+    await();
+    limit_files(RLIM_INFINITY);
+    state_write(state, true, 1);
+    await();
+    ck_assert(state_take_loss(state));
+    for (uint32_t i = 1; i <= 200000; i++)
+      add_number(i);
+    state_end_loss(state);
+    state_write(state, true, 1);
+    await();
+    ck_assert(!state_take_loss(state));
+  }
+  end();
+  begin();
+  ck_assert_uint_eq(kept.last_job_id, 200000);
   end();
 }
 
