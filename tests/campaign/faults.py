@@ -515,7 +515,9 @@ EXCUSED = {
     **{f"{name} in {where}": "an MPS that does not end when asked to: tests/system/test_mps.c"
        for name, where in (("kill", "stop < mps_end"), ("kill", "kill_and_wait"), ("waitpid", "kill_and_wait"))},
     "shutdown in expire < exporter_run": "connections of ten seconds: tests/metrics/test_daemon.py",
-    **{f"{name} lock_folder": "a folder that another daemon has: tests/unit/test_state.c" for name in ("poll in await_end <", "fcntl in")},
+    **{f"{name} lock_folder": "a folder that another daemon has: tests/unit/test_state.c" for name in ("poll in poll < await_end <", "fcntl in")},
+    "syscall in clock_sleep < await_end": "another daemon whose process can't be seen: tests/unit/test_state.c",
+    "fdatasync in state_close": "no thread can be started: tests/unit/test_state.c",
     **{f"{name} in {where}": "nobody reads the log: tests/unit/test_daemon_log.c"
        for name, where in (("poll", "poll < write_line"), ("write", "take_line"))},
     **{f"{name} in write_at_once": "the library's way to the log" for name in ("write", "send", "syscall")},
