@@ -22,6 +22,7 @@
 #include "memory/backend.h"
 #include "memory/forked.h"
 #include "memory/memory_port.h"
+#include "memory/pinned.h"
 
 #define REUSE_DEPTH 16 /* so many of a stream are looked at for one to use again */
 
@@ -473,6 +474,7 @@ IN_FORKED_CHILD(forget_all);
 
 static CUresult waited(CUresult result) {
   deferred_reap();
+  reserves_waited();
   return result;
 }
 

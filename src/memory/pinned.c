@@ -166,7 +166,7 @@ static struct reserve {
   _Atomic uint64_t trims;
   uint64_t kept_bytes;    /* counted as BACKING_KEPT */
   uint64_t held_bytes;    /* of staying_bytes: only while the process' work stands still */
-  uint64_t staying_bytes; /* the last trim has not moved it: in use by what the program has not freed yet */
+  uint64_t staying_bytes; /* the last trim has not moved it: in use, perhaps by work that still runs */
 } reserves[DEVICES] = {
     [0 ... DEVICES - 1] = {.lock = LOCK(LOCK_RESERVE)},
 };
@@ -192,10 +192,17 @@ static void count_as(CUdevice device, enum backing backing, uint64_t *counted, u
   *counted = bytes;
 }
 
-/* Lock held. */
+/* A device's finding of a trim may be out of date after any wait for the GPU. */
+static _Atomic bool any_stays;
+
+/* What a trim has found holds until something changes: then all may be given back, as far as is known. Lock
+ * held. */
 static void count(CUdevice device, uint64_t bytes, bool trimmed) {
   struct reserve *reserve = &reserves[device];
-  uint64_t staying_bytes = trimmed || bytes < reserve->staying_bytes ? bytes : reserve->staying_bytes;
+  bool same = bytes == reserve->kept_bytes + reserve->staying_bytes;
+  uint64_t staying_bytes = trimmed ? bytes : same ? reserve->staying_bytes : 0;
+  if (staying_bytes)
+    atomic_store(&any_stays, true);
   count_as(device, BACKING_PINNED, &reserve->staying_bytes, staying_bytes);
   count_as(device, BACKING_KEPT, &reserve->kept_bytes, bytes - staying_bytes);
 }
@@ -204,12 +211,38 @@ static bool is_used(CUdevice device) {
   return atomic_load(&reserves[device].graphs) || atomic_load(&any_plain[device]);
 }
 
-void reserves_look(CUdevice device) {
-  if (!is_used(device))
-    return;
-  lock_take(&reserves[device].lock);
+static uint64_t needed_bytes(CUdevice device) {
+  return budget_used_bytes(device, BACKING_PINNED) + budget_used_bytes(device, BACKING_KEPT);
+}
+
+/* With `anew`, what the last trim has found is forgotten. What can be given back from now on, and makes the
+ * process have too much, is a reason to trim again. */
+static void look(CUdevice device, bool anew) {
+  struct reserve *reserve = &reserves[device];
+  lock_take(&reserve->lock);
+  uint64_t before_bytes = reserve->kept_bytes;
+  if (anew)
+    count_as(device, BACKING_PINNED, &reserve->staying_bytes, 0);
   count(device, graph_bytes(device) + plain_kept_bytes(device), false);
-  lock_release(&reserves[device].lock);
+  bool more = reserve->kept_bytes > before_bytes;
+  lock_release(&reserve->lock);
+  if (more && needed_bytes(device) > memory_port.room_bytes(device))
+    memory_port.order_moves(device);
+}
+
+void reserves_look(CUdevice device) {
+  if (is_used(device))
+    look(device, false);
+}
+
+/* Memory freed in stream order is given back only once its stream has come there. */
+void reserves_waited(void) {
+  if (!atomic_load(&any_stays))
+    return;
+  atomic_store(&any_stays, false);
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (is_used(device))
+      look(device, true);
 }
 
 uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
@@ -347,10 +380,6 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, const struct alloca
 static CUresult free_pinned(const struct allocation *taken, bool finished) {
   (void)finished; /* the driver waits */
   return driver.cuMemFree_v2(taken->base);
-}
-
-static uint64_t needed_bytes(CUdevice device) {
-  return budget_used_bytes(device, BACKING_PINNED) + budget_used_bytes(device, BACKING_KEPT);
 }
 
 static uint64_t resident_bytes(CUdevice device) {

@@ -44,6 +44,10 @@ bool pinned_again(CUresult result, CUdevice device, uint64_t bytes, struct pinne
 /* Ask the driver what it keeps, and count that. Cheap where nothing was ever kept. */
 void reserves_look(CUdevice device);
 
+/* The program has waited for the GPU: what a trim could not give back before may be free by now. Cheap where
+ * no trim has failed. */
+void reserves_waited(void);
+
 /* So many bytes more are allocated from a plain pool, or fewer: it is listed from the first ones on. */
 void reserves_note_used(CUmemoryPool pool, CUdevice device, uint64_t more_bytes, uint64_t less_bytes);
 

@@ -77,7 +77,7 @@ struct memory_bounds client_bounds(CUdevice device) {
   return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
 }
 
-void client_order_moves(CUdevice device) { (void)device; }
+void client_order_moves(CUdevice device) { fake.move_orders += device == 0; }
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 bool fake_stopped; /* what the process has submitted to device 0 stands still */
 unsigned fake_stops_forbidden;
@@ -85,7 +85,7 @@ bool client_is_stopped(CUdevice device) { return device == 0 && fake_stopped; }
 void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { fake_stops_forbidden += device >= 0; }
 void gate_allow_stop(void) { fake_stops_forbidden--; }
-uint64_t client_room_bytes(CUdevice device) { return device ? 0 : UINT64_MAX; }
+uint64_t client_room_bytes(CUdevice device) { return device ? 0 : fake.over_room ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
 bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {
   fake.room_waits++;

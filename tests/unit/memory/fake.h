@@ -62,6 +62,8 @@ struct fake {
   bool linked;             /* the second device's calls need the first one's memory */
   unsigned mode_questions; /* to the daemon, about the first device */
   unsigned room_waits;     /* for memory that can't leave */
+  bool over_room;          /* the process may have nothing on the card */
+  unsigned move_orders;    /* to the device's worker */
 };
 
 extern struct fake fake;

@@ -71,6 +71,8 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
   return device == 0 && world.room_wait && world.room_wait(bytes);
 }
 
+void reserves_waited(void) {}
+
 int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
   return budget_reserve(device, backing, bytes, false);
 }

@@ -120,6 +120,37 @@ START_TEST(what_a_pool_keeps_leaves_first) {
 }
 END_TEST
 
+static void trim_nothing(CUmemoryPool pool) { (void)pool; }
+
+/* A trim gives nothing back before the streams have come to what was freed in their order: the program's next
+ * wait, or its next use of the pool, makes that able to leave again. */
+START_TEST(what_a_trim_has_left_can_leave_later) {
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                          .handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                          .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  struct memory_moved moved = {.out_bytes = 0};
+  CUmemoryPool pool;
+  CUdeviceptr address, other;
+  ck_assert_int_eq(hook_cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+  fake.reserved_bytes = 3 * MIB;
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&other, MIB, pool, STREAM), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemFreeAsync(address, STREAM), CUDA_SUCCESS);
+  fake.on_trim = trim_nothing;
+  ck_assert_int_eq(memory_step(0, MIB, &moved), MEMORY_SETTLED);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, 3 * MIB);
+  fake.over_room = true;
+  if (_i == 0)
+    ck_assert_int_eq(hook_cuStreamSynchronize(STREAM), CUDA_SUCCESS);
+  else
+    ck_assert_int_eq(hook_cuMemFreeAsync(other, STREAM), CUDA_SUCCESS);
+  ck_assert_uint_eq(memory_usage(0).pinned_bytes, _i == 0 ? MIB : 0);
+  ck_assert_uint_eq(fake.move_orders, 1);
+  fake.on_trim = trim_all;
+  ck_assert_int_eq(memory_step(0, MIB, &moved), MEMORY_MOVED);
+}
+END_TEST
+
 /* And no reason to refuse anything. */
 START_TEST(what_a_pool_keeps_makes_way) {
   CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -588,6 +619,7 @@ int main(void) {
   tcase_add_test(cases, per_thread_variants_name_the_per_thread_stream);
   tcase_add_test(cases, reused_memory_of_a_pool_waits_for_no_room);
   tcase_add_test(cases, what_a_pool_keeps_leaves_first);
+  tcase_add_loop_test(cases, what_a_trim_has_left_can_leave_later, 0, 2);
   tcase_add_test(cases, what_a_pool_keeps_makes_way);
   tcase_add_test(cases, what_is_awaited_is_not_there);
   tcase_add_test(cases, user_pools_are_made_managed_unless_they_are_for_export);
