@@ -18,6 +18,7 @@
  * other in a circle. docs/ARCHITECTURE.md says what each protects. */
 enum lock_rank {
   LOCK_RESERVE,
+  LOCK_PHYSICAL,
   LOCK_PRIMARY,
   LOCK_OWN_CONTEXT,
   LOCK_MPS,
@@ -34,7 +35,6 @@ enum lock_rank {
   LOCK_PLAIN_POOLS,
   LOCK_PEERS,
   LOCK_POPULATE,
-  LOCK_PHYSICAL,
   LOCK_ACCOUNT,
   LOCK_PLACEMENT,
   LOCK_PLACEMENTS,

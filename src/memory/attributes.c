@@ -14,6 +14,7 @@
 #include "memory/account.h"
 #include "memory/backend.h"
 #include "memory/deferred.h"
+#include "memory/physical.h"
 #include "memory/pinned.h"
 #include "memory/swap/blocks.h"
 
@@ -51,6 +52,7 @@ static struct answer whole(uint64_t value) { return (struct answer){value, sizeo
 static struct answer word(unsigned int value) { return (struct answer){value, sizeof(unsigned int)}; }
 
 static struct answer answer(const struct allocation *allocation, CUdeviceptr address, int attribute) {
+  CUmemAllocationProp kind;
   switch (attribute) {
   case CU_POINTER_ATTRIBUTE_CONTEXT:
     return whole((uintptr_t)allocation->context);
@@ -59,8 +61,9 @@ static struct answer answer(const struct allocation *allocation, CUdeviceptr add
   case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     return whole(address);
   case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     return whole(0);
+  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    return whole(physical_kind(address, &kind) ? (uint64_t)kind.requestedHandleTypes : 0);
   case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     return word(allocation->sync_memops);
   case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -219,8 +222,11 @@ CUresult hook_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevic
 /* Plain memory has no access flags of its own: the driver says 0. */
 CUresult hook_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
   struct allocation found;
+  CUresult result;
   if (!flags || !location || !find_hidden(ptr, &found))
     return driver.cuMemGetAccess(flags, location, ptr);
+  if (physical_access(ptr, location, flags, &result))
+    return result;
   *flags = 0;
   return CUDA_SUCCESS;
 }
@@ -246,6 +252,9 @@ CUresult hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUde
 
 CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size_t size,
                                             CUmemRangeHandleType handleType, unsigned long long flags) {
+  CUresult result = physical_give_range(dptr, size);
+  if (result != CUDA_SUCCESS)
+    return result;
   return is_ours(dptr) ? refuse_sharing()
                        : driver.cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
 }

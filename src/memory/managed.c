@@ -638,7 +638,7 @@ static void prepare_stop(CUdevice device) {
 static void closed(CUdevice device, bool drained) {
   (void)drained;
   if (atomic_load(&stands_in[device]))
-    slabs_need(device, host_bytes(device));
+    slabs_need(device, BACKING_CONVERTED, host_bytes(device));
 }
 
 static void opened(CUdevice device) {

@@ -159,9 +159,10 @@ void memory_close(CUdevice device, bool drained) {
 }
 
 void memory_expect_moves(CUdevice device, bool expected) {
-  const struct backend *backend = device_valid(device) ? backend_on_if_decided(device) : NULL;
-  if (device_valid(device) && slabs_expect(device, expected))
-    slabs_need(device, backend && backend->host_bytes ? backend->host_bytes(device) : 0);
+  if (!device_valid(device) || !slabs_expect(device, expected))
+    return;
+  slabs_need(device, BACKING_SWAP, backend_swap.host_bytes(device));
+  slabs_need(device, BACKING_CONVERTED, backend_managed.host_bytes(device));
 }
 
 bool memory_expects_moves(CUdevice device) { return device_valid(device) && slabs_is_expected(device); }

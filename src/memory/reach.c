@@ -9,6 +9,7 @@
 #include "memory/account.h"
 #include "memory/backend.h"
 #include "memory/forked.h"
+#include "memory/physical.h"
 #include "memory/swap/blocks.h"
 
 static struct reach both(struct reach a, struct reach b) {
@@ -24,8 +25,12 @@ struct reach reach_range(CUdeviceptr address, uint64_t bytes) {
     return (struct reach){.beyond = bytes && block_contains(address)};
   if (!found.backend->hidden)
     return REACH_NOTHING;
-  return (struct reach){.gpus = found.stays ? 0 : UINT64_C(1) << found.device,
-                        .beyond = bytes > found.base + found.span - address};
+  uint64_t rest_bytes = found.base + found.span - address;
+  struct reach reach = {.gpus = found.stays ? 0 : UINT64_C(1) << found.device, .beyond = bytes > rest_bytes};
+  if (!reach.beyond || !physical_is_mapping(&found))
+    return reach;
+  struct reach rest = reach_range(address + rest_bytes, bytes - rest_bytes); /* often mapped side by side */
+  return (struct reach){.gpus = reach.gpus | rest.gpus, .beyond = rest.beyond};
 }
 
 struct reach reach_pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
@@ -143,6 +148,22 @@ static bool find_devices(CUcontext owner_context, CUdevice *owner, CUdevice *pee
   return device_valid(*owner) && device_current(peer, NULL) && *owner != *peer;
 }
 
+/* Mappings of memory that can leave, to which the program has given the second device rights. */
+static unsigned mapped[DEVICES][DEVICES];
+
+/* Lock held. */
+static void link_gates(CUdevice owner, CUdevice peer) {
+  bool plain = enabled[owner][peer] && backend_on(owner)->set_peer;
+  gate_link(peer, owner, plain || mapped[owner][peer]);
+}
+
+void reach_count_mapping(CUdevice owner, CUdevice peer, int change) {
+  lock_take(&lock);
+  mapped[owner][peer] += (unsigned)change;
+  link_gates(owner, peer);
+  lock_release(&lock);
+}
+
 static void count_access(CUdevice owner, CUdevice peer, int change) {
   void (*set_peer)(CUdevice, CUdevice, bool) = backend_on(owner)->set_peer;
   lock_take(&lock);
@@ -150,7 +171,7 @@ static void count_access(CUdevice owner, CUdevice peer, int change) {
   enabled[owner][peer] = change < 0 && !before ? 0 : before + (unsigned)change;
   if (set_peer)
     set_peer(owner, peer, enabled[owner][peer]);
-  gate_link(peer, owner, enabled[owner][peer] && set_peer);
+  link_gates(owner, peer);
   lock_release(&lock);
 }
 
@@ -174,6 +195,6 @@ static void forget(void) {
   lock = (struct lock)LOCK(LOCK_PEERS);
   for (CUdevice owner = 0; owner < DEVICES; owner++)
     for (CUdevice peer = 0; peer < DEVICES; peer++)
-      enabled[owner][peer] = 0;
+      enabled[owner][peer] = mapped[owner][peer] = 0;
 }
 IN_FORKED_CHILD(forget);

@@ -42,4 +42,8 @@ static inline __attribute__((always_inline)) uint64_t reach_gates(struct reach r
   return reach.gpus && __builtin_expect(gate_several != 0, 0) ? reach.gpus : 0;
 }
 
+/* Memory of `owner` that can leave is mapped with rights for `peer`, once more (1) or less (-1): work of the
+ * peer needs it to be there. */
+void reach_count_mapping(CUdevice owner, CUdevice peer, int change);
+
 #endif

@@ -1,12 +1,13 @@
 /*
- * pinned.c - allocates memory that can't leave the card, and frees it, again and again.
+ * pinned.c - allocates memory, mostly such that can't leave the card, and frees it, again and again.
  * usage: pinned KIND BYTES TRIES
  *
- * KIND: create (cuMemCreate, mapped), array, alloc (cuMemAlloc: can't leave under GPUSHARE_MEMORY=off), pitch
- * (likewise), pool (a pool for export, which stays as it is), keep (likewise; it gives nothing back by
- * itself), stream (cuMemAllocAsync), graph (the launches of a graph that allocates). Each try writes all of
- * it and checks it, but for arrays. Says "try N" after each, and at the end how many were "refused N", and
- * "ok". A driver's answer other than success and CUDA_ERROR_OUT_OF_MEMORY is an error.
+ * KIND: create (cuMemCreate, mapped: that can leave), tiles (the same for sparse arrays, which can't), array,
+ * alloc (cuMemAlloc: can't leave under GPUSHARE_MEMORY=off), pitch (likewise), pool (a pool for export, which
+ * stays as it is), keep (likewise; it gives nothing back by itself), stream (cuMemAllocAsync), graph (the
+ * launches of a graph that allocates). Each try writes all of it and checks it, but for arrays. Says "try N"
+ * after each, and at the end how many were "refused N", and "ok". A driver's answer other than success and
+ * CUDA_ERROR_OUT_OF_MEMORY is an error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,8 +34,9 @@ static void use(CUdeviceptr at) {
   gpu_verify(at, words, seed, 0);
 }
 
-static int try_create(void) {
+static int try_physical(unsigned short usage) {
   CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .allocFlags = {.usage = usage},
                               .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   CUmemAccessDesc access = {.location = kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   CUmemGenericAllocationHandle handle;
@@ -50,6 +52,9 @@ static int try_create(void) {
   MUST(cuMemAddressFree(at, bytes));
   return 1;
 }
+
+static int try_create(void) { return try_physical(0); }
+static int try_tiles(void) { return try_physical(CU_MEM_CREATE_USAGE_TILE_POOL); }
 
 static int try_array(void) {
   CUDA_ARRAY_DESCRIPTOR shape = {
@@ -134,8 +139,9 @@ static int try_stream(void) {
 static const struct kind {
   const char *name;
   int (*try)(void);
-} kinds[] = {{"create", try_create}, {"array", try_array},   {"alloc", try_alloc}, {"pitch", try_pitch},
-             {"pool", try_pool},     {"stream", try_stream}, {"keep", try_keep},   {"graph", try_graph}};
+} kinds[] = {{"create", try_create}, {"tiles", try_tiles}, {"array", try_array},
+             {"alloc", try_alloc},   {"pitch", try_pitch}, {"pool", try_pool},
+             {"stream", try_stream}, {"keep", try_keep},   {"graph", try_graph}};
 
 int main(int argc, char **argv) {
   char line[64];

@@ -2,8 +2,8 @@
  * pinner.c - allocates memory that can't leave the card. usage: pinner BYTES
  *
  * Uses so much memory that can leave, says "ready", and makes for each line "array BYTES" an array, for each
- * "create BYTES" physical memory, and says "done". At the end of its input it checks what could leave and
- * says "ok".
+ * "create BYTES" physical memory for sparse arrays, and says "done". At the end of its input it checks what
+ * could leave and says "ok".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,7 @@ static void make_array(size_t bytes) {
 
 static void create(size_t bytes) {
   CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .allocFlags = {.usage = CU_MEM_CREATE_USAGE_TILE_POOL},
                               .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   CUmemGenericAllocationHandle handle;
   MUST(cuMemCreate(&handle, bytes, &kind, 0));

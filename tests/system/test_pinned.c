@@ -216,6 +216,10 @@ TEST(physical_memory_is_never_refused) {
   check_never_refused("create", "GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY=swap");
 }
 
+TEST(physical_memory_that_stays_is_never_refused) {
+  check_never_refused("tiles", "GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY=swap");
+}
+
 TEST(arrays_are_never_refused) {
   check_never_refused("array", "GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY=swap");
 }
@@ -235,7 +239,7 @@ TEST(stream_order_is_never_refused) {
 }
 
 TEST(beside_unified_memory_it_is_never_refused) {
-  check_never_refused("create", "GPUSHARE_MEMORY=managed", "GPUSHARE_MEMORY=managed");
+  check_never_refused("tiles", "GPUSHARE_MEMORY=managed", "GPUSHARE_MEMORY=managed");
 }
 
 TEST(pools_that_keep_their_memory_are_never_refused) {

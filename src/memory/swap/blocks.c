@@ -152,14 +152,17 @@ bool block_contains(CUdeviceptr address) {
 static void forget_all(void) { ledger_fork_child(&ranges); }
 IN_FORKED_CHILD(forget_all);
 
+void blocks_note_range(CUdeviceptr base, uint64_t bytes) {
+  uint64_t low = atomic_load(&block_lowest), high = atomic_load(&block_highest);
+  while (base < low && !atomic_compare_exchange_weak(&block_lowest, &low, base))
+    ;
+  while (base + bytes > high && !atomic_compare_exchange_weak(&block_highest, &high, base + bytes))
+    ;
+}
+
 static void list(const struct block *block) {
   const struct allocation range = {.base = block->base, .span = block->bytes, .object = block->space};
-  uint64_t low = atomic_load(&block_lowest), high = atomic_load(&block_highest);
-  while (block->base < low && !atomic_compare_exchange_weak(&block_lowest, &low, block->base))
-    ;
-  while (block->base + block->bytes > high &&
-         !atomic_compare_exchange_weak(&block_highest, &high, block->base + block->bytes))
-    ;
+  blocks_note_range(block->base, block->bytes);
   ledger_insert(&ranges, &range, NULL, NULL);
 }
 

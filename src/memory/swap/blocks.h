@@ -36,9 +36,12 @@ void extents_release_doomed(struct space *space, CUcontext context);
 bool block_drop_spare(struct space *space);
 bool block_lock_and_drop_spare(struct space *space);
 
-/* A range that all blocks there have ever been are in: outside of it nobody has to look. */
+/* A range that all blocks there have ever been are in, and all their aliases: outside of it nobody has to
+ * look. */
 extern _Atomic uint64_t block_lowest __attribute__((visibility("hidden")));
 extern _Atomic uint64_t block_highest __attribute__((visibility("hidden")));
+
+void blocks_note_range(CUdeviceptr base, uint64_t bytes);
 
 static inline bool block_may_contain(CUdeviceptr address) {
   return address < atomic_load_explicit(&block_highest, memory_order_relaxed) &&

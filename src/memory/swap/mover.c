@@ -185,13 +185,16 @@ static CUresult next_copy(struct space *space, uint64_t room_bytes, struct copy 
   return CUDA_SUCCESS;
 }
 
-static CUresult queue_out(struct mover *mover, struct copy *copy) {
+static CUresult queue_out(struct space *space, struct copy *copy) {
+  struct mover *mover = &space->mover;
   char *slot = copy->block->piece[copy->piece].slot;
-  CUdeviceptr from = piece_at(copy->block, copy->piece);
+  CUdeviceptr from;
+  CUresult result = pieces_reach(space, copy->block, copy->piece, &from);
   uint64_t rest = copy_bytes(copy) - copy->queued_bytes, most = PART_BYTES - mover->part_bytes;
   uint64_t bytes = rest < most ? rest : most;
-  CUresult result =
-      driver.cuMemcpyDtoHAsync_v2(slot + copy->queued_bytes, from + copy->queued_bytes, bytes, mover->out);
+  if (result == CUDA_SUCCESS)
+    result =
+        driver.cuMemcpyDtoHAsync_v2(slot + copy->queued_bytes, from + copy->queued_bytes, bytes, mover->out);
   copy->queued_bytes += bytes;
   mover->part_bytes += bytes;
   return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_UNKNOWN : result;
@@ -205,7 +208,7 @@ static CUresult queue_part(struct space *space, uint64_t room_bytes) {
   mover->part_bytes = 0;
   while (mover->part_bytes < PART_BYTES && (result = next_copy(space, room_bytes, &copy)) == CUDA_SUCCESS &&
          copy)
-    if ((result = queue_out(mover, copy)) != CUDA_SUCCESS)
+    if ((result = queue_out(space, copy)) != CUDA_SUCCESS)
       return result;
   mover->awake_ns = clock_now_ns() + mover->part_bytes / NAP_BYTES_PER_NS;
   return mover->part_bytes ? driver.cuEventRecord(mover->part_done, mover->out) : result;
@@ -281,8 +284,10 @@ static bool inward_may(struct space *space, uint64_t room_bytes) {
 static CUresult queue_in(struct space *space, struct block *block, size_t i) {
   struct mover *mover = &space->mover;
   const struct copy *copy = window_add(space, block, i);
-  CUresult result =
-      driver.cuMemcpyHtoDAsync_v2(piece_at(block, i), block->piece[i].slot, piece_bytes(block, i), mover->in);
+  CUdeviceptr to;
+  CUresult result = pieces_reach(space, block, i, &to);
+  if (result == CUDA_SUCCESS)
+    result = driver.cuMemcpyHtoDAsync_v2(to, block->piece[i].slot, piece_bytes(block, i), mover->in);
   if (result == CUDA_SUCCESS)
     result = driver.cuEventRecord(copy->done, mover->in);
   return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_UNKNOWN : result;

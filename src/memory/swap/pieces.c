@@ -1,4 +1,9 @@
-/* pieces.c - create, map, set access, unmap. */
+/*
+ * pieces.c - create, map, set access, unmap.
+ *
+ * What is mapped at its own address keeps its physical memory. Memory of cuMemCreate has no access there
+ * until it is to move and no alias does for that: each change of access costs as much as a mapping.
+ */
 #include "memory/swap/pieces.h"
 
 #include "driver/driver.h"
@@ -35,12 +40,21 @@ static CUresult map_new(const struct space *space, CUdeviceptr at, uint64_t byte
   return result;
 }
 
+/* The driver (580) maps no part of memory that comes from another process. */
+static bool is_mapped_whole(const struct block *block, size_t i) {
+  uint64_t from = piece_at(block, i) - block->base, end = from + piece_bytes(block, i);
+  const struct alias *alias = block->aliases;
+  while (alias && (alias->bytes <= from || alias->bytes >= end))
+    alias = alias->next;
+  return !alias && (!block->by_handle || block->aliases);
+}
+
 /* Memory that was passed has another job's contents: it is for a piece that is about to get its own. What is
  * left of it must not keep the card full. */
 static CUresult map_one(const struct space *space, struct block *block, size_t i) {
   CUdeviceptr at = piece_at(block, i);
   uint64_t bytes = piece_bytes(block, i);
-  bool heir = block->piece[i].state == PIECE_AWAY && bytes == PIECE_BYTES;
+  bool heir = block->piece[i].state == PIECE_AWAY && bytes == PIECE_BYTES && is_mapped_whole(block, i);
   if (heir && passing_map(space, block, i))
     return CUDA_SUCCESS;
   CUresult result = map_new(space, at, bytes);
@@ -55,16 +69,127 @@ static uint64_t run_bytes(const struct block *block, size_t first, size_t count)
   return piece_at(block, first + count - 1) + piece_bytes(block, first + count - 1) - piece_at(block, first);
 }
 
+static CUresult unmap_own(struct block *block, size_t first, size_t count) {
+  for (size_t i = first; i < first + count; i++) {
+    passing_forget(block, i);
+    block->piece[i].opened = false;
+  }
+  return driver.cuMemUnmap(piece_at(block, first), run_bytes(block, first, count));
+}
+
 /* One call for a run of pieces. */
-static CUresult open_up(const struct space *space, const struct block *block, size_t first, size_t count) {
+static CUresult open_up(const struct space *space, struct block *block, size_t first, size_t count) {
   CUmemAccessDesc access[DEVICES + 1];
   size_t users = 0;
   for (CUdevice device = 0; device < DEVICES; device++)
-    if (device == space->device || space->peers >> device & 1)
+    if (device == space->device || (!block->by_handle && space->peers >> device & 1))
       access[users++] =
           (CUmemAccessDesc){.location = card(device), .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  return driver.cuMemSetAccess(piece_at(block, first), run_bytes(block, first, count), access, users);
+  CUresult result =
+      driver.cuMemSetAccess(piece_at(block, first), run_bytes(block, first, count), access, users);
+  for (size_t i = first; i < first + count && result == CUDA_SUCCESS; i++)
+    block->piece[i].opened = true;
+  return result;
 }
+
+/* ---- aliases ---- */
+
+/* The part of an alias that shows pieces [first, first + count). False: it ends before them. */
+static bool part_of(const struct block *block, size_t first, size_t count, const struct alias *alias,
+                    CUdeviceptr *at, uint64_t *bytes) {
+  uint64_t from = piece_at(block, first) - block->base, end = from + run_bytes(block, first, count);
+  if (alias->bytes <= from)
+    return false;
+  *at = alias->at + from;
+  *bytes = (alias->bytes < end ? alias->bytes : end) - from;
+  return true;
+}
+
+static CUresult map_at_alias(const struct block *block, size_t i, CUmemGenericAllocationHandle handle,
+                             const struct alias *alias) {
+  CUdeviceptr at;
+  uint64_t bytes;
+  return part_of(block, i, 1, alias, &at, &bytes) ? driver.cuMemMap(at, bytes, 0, handle, 0) : CUDA_SUCCESS;
+}
+
+static CUresult map_alias_of_piece(const struct block *block, size_t i, const struct alias *alias) {
+  CUmemGenericAllocationHandle handle;
+  CUresult result = driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)piece_at(block, i));
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = map_at_alias(block, i, handle, alias);
+  driver.cuMemRelease(handle);
+  return result;
+}
+
+CUresult pieces_set_access(const struct block *block, size_t first, size_t count, const struct alias *alias,
+                           const CUmemAccessDesc *access, size_t users) {
+  CUdeviceptr at;
+  uint64_t bytes;
+  return users && part_of(block, first, count, alias, &at, &bytes)
+             ? driver.cuMemSetAccess(at, bytes, access, users)
+             : CUDA_SUCCESS;
+}
+
+static CUresult give_rights(const struct block *block, size_t first, size_t count,
+                            const struct alias *alias) {
+  CUmemAccessDesc access[DEVICES];
+  size_t users = 0;
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (alias->rights[device])
+      access[users++] =
+          (CUmemAccessDesc){.location = card(device), .flags = (CUmemAccess_flags)alias->rights[device]};
+  return pieces_set_access(block, first, count, alias, access, users);
+}
+
+CUresult pieces_unmap_alias(const struct block *block, size_t first, size_t count,
+                            const struct alias *alias) {
+  CUdeviceptr at;
+  uint64_t bytes;
+  return part_of(block, first, count, alias, &at, &bytes) ? driver.cuMemUnmap(at, bytes) : CUDA_SUCCESS;
+}
+
+CUresult pieces_map_alias(const struct block *block, size_t first, size_t count, const struct alias *alias) {
+  CUresult result = CUDA_SUCCESS;
+  size_t mapped = 0;
+  for (; mapped < count; mapped++)
+    if ((result = map_alias_of_piece(block, first + mapped, alias)) != CUDA_SUCCESS)
+      break;
+  if (result == CUDA_SUCCESS)
+    result = give_rights(block, first, count, alias);
+  if (result != CUDA_SUCCESS && mapped)
+    pieces_unmap_alias(block, first, mapped, alias);
+  return result;
+}
+
+static CUresult map_aliases(const struct block *block, size_t first, size_t count) {
+  CUresult result = CUDA_SUCCESS;
+  const struct alias *alias = block->aliases;
+  for (; alias && result == CUDA_SUCCESS; alias = result == CUDA_SUCCESS ? alias->next : alias)
+    result = pieces_map_alias(block, first, count, alias);
+  for (const struct alias *done = block->aliases; result != CUDA_SUCCESS && done != alias; done = done->next)
+    pieces_unmap_alias(block, first, count, done);
+  return result;
+}
+
+static const struct alias *covering_alias(const struct space *space, const struct block *block, size_t i,
+                                          CUdeviceptr *at) {
+  const struct alias *alias = block->aliases;
+  uint64_t bytes;
+  while (alias && (alias->rights[space->device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
+                   !part_of(block, i, 1, alias, at, &bytes) || bytes < piece_bytes(block, i)))
+    alias = alias->next;
+  return alias;
+}
+
+CUresult pieces_reach(const struct space *space, struct block *block, size_t i, CUdeviceptr *at) {
+  if (!block->piece[i].opened && covering_alias(space, block, i, at))
+    return CUDA_SUCCESS;
+  *at = piece_at(block, i);
+  return block->piece[i].opened ? CUDA_SUCCESS : open_up(space, block, i, 1);
+}
+
+/* ---- runs of pieces ---- */
 
 CUresult pieces_map(const struct space *space, struct block *block, size_t first, size_t count,
                     size_t *mapped) {
@@ -74,18 +199,20 @@ CUresult pieces_map(const struct space *space, struct block *block, size_t first
       break;
   if (!*mapped)
     return result;
-  CUresult opened = open_up(space, block, first, *mapped);
+  CUresult opened =
+      block->by_handle ? map_aliases(block, first, *mapped) : open_up(space, block, first, *mapped);
   if (opened == CUDA_SUCCESS)
     return result;
-  pieces_unmap(block, first, *mapped);
+  unmap_own(block, first, *mapped);
   *mapped = 0;
   return opened;
 }
 
 CUresult pieces_unmap(struct block *block, size_t first, size_t count) {
-  for (size_t i = first; i < first + count; i++)
-    passing_forget(block, i);
-  return driver.cuMemUnmap(piece_at(block, first), run_bytes(block, first, count));
+  CUresult result = CUDA_SUCCESS;
+  for (const struct alias *alias = block->aliases; alias && result == CUDA_SUCCESS; alias = alias->next)
+    result = pieces_unmap_alias(block, first, count, alias);
+  return result == CUDA_SUCCESS ? unmap_own(block, first, count) : result;
 }
 
 CUresult pieces_set_peer(const struct block *block, size_t first, size_t count, CUdevice peer, bool access) {

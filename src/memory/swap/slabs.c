@@ -49,7 +49,7 @@ static struct slab *slabs;   /* oldest first, which fill first */
 static struct slab *leaving; /* to be given back */
 static uint64_t pinned_bytes, used_bytes;
 static uint64_t prepared_bytes; /* kept ready */
-static uint64_t need_bytes[DEVICES];
+static uint64_t need_bytes[DEVICES][BACKINGS];
 static _Atomic bool expected[DEVICES]; /* moves */
 static bool tight;
 static bool renewing; /* registrations are lost, and there may be a context for new ones */
@@ -469,12 +469,13 @@ void slabs_put(void *slot, uint64_t bytes) {
     start_keeper();
 }
 
-static void prepare(CUdevice changed, uint64_t bytes) {
+static void prepare(CUdevice changed, enum backing backing, uint64_t bytes) {
   lock_take(&lock);
-  need_bytes[changed] = bytes;
+  need_bytes[changed][backing] = bytes;
   prepared_bytes = 0;
   for (CUdevice device = 0; device < DEVICES; device++)
-    prepared_bytes += atomic_load(&expected[device]) ? need_bytes[device] : 0;
+    for (int i = 0; i < BACKINGS && atomic_load(&expected[device]); i++)
+      prepared_bytes += need_bytes[device][i];
   renewing |= any_lost();
   lock_release(&lock);
   start_keeper();
@@ -482,15 +483,15 @@ static void prepare(CUdevice changed, uint64_t bytes) {
 
 bool slabs_is_expected(CUdevice device) { return atomic_load(&expected[device]); }
 
-void slabs_need(CUdevice device, uint64_t bytes) {
+void slabs_need(CUdevice device, enum backing backing, uint64_t bytes) {
   if (slabs_is_expected(device))
-    prepare(device, bytes);
+    prepare(device, backing, bytes);
 }
 
 bool slabs_expect(CUdevice device, bool now_expected) {
   bool changed = atomic_exchange(&expected[device], now_expected) != now_expected;
   if (changed && !now_expected)
-    prepare(device, 0);
+    prepare(device, BACKING_SWAP, 0);
   return changed && now_expected;
 }
 

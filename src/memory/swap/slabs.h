@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "driver/cuda_abi.h"
+#include "memory/ledger.h"
 
 #define SLABS_GRAIN_BYTES (UINT64_C(2) << 20)
 #define SLABS_SLAB_BYTES (UINT64_C(256) << 20)
@@ -25,9 +26,9 @@ void slabs_put(void *slot, uint64_t bytes);
 /* The context that the registration of the slot dies with; NULL: it has none. */
 CUcontext slabs_context(const void *slot);
 
-/* So many bytes of this device may have to leave its card. While moves of it are expected, slabs for all of
- * them are kept ready, made in the background; those that are in use count. */
-void slabs_need(CUdevice device, uint64_t bytes);
+/* So many bytes of this kind may have to leave the device's card. While moves of it are expected, slabs for
+ * all of them are kept ready, made in the background; those that are in use count. */
+void slabs_need(CUdevice device, enum backing backing, uint64_t bytes);
 
 /* Moves of the device are expected, or not any more. True: that is new, so slabs_need is to be told. Only
  * then may the caller read the bytes: what is allocated meanwhile tells of itself. */

@@ -57,7 +57,7 @@ void space_unlock(struct space *space) {
   lock_release(&space->lock);
   budget_release(space->device, space->backing, refund_bytes);
   if (resized)
-    slabs_need(space->device, atomic_load(&space->total_bytes));
+    slabs_need(space->device, BACKING_SWAP, atomic_load(&space->total_bytes));
 }
 
 static void forget(void) {

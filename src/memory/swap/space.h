@@ -46,12 +46,21 @@ enum piece_state {
 };
 
 struct piece {
-  void *slot; /* of slabs.h: LEAVING, AWAY, COMING */
-  int passed; /* mapped: a descriptor of its memory (passing.h); 0: none */
+  void *slot;  /* of slabs.h: LEAVING, AWAY, COMING */
+  int passed;  /* mapped: a descriptor of its memory (passing.h); 0: none */
+  bool opened; /* mapped: it may be reached at its own address */
   enum piece_state state;
 };
 
 struct block;
+
+/* A further range of addresses at which the program has mapped the beginning of a block. */
+struct alias {
+  struct alias *next;
+  CUdeviceptr at;
+  uint64_t bytes;          /* a multiple of GRAIN_BYTES */
+  uint8_t rights[DEVICES]; /* CUmemAccess_flags */
+};
 
 /* A part of a block: an allocation, or a hole. */
 struct extent {
@@ -70,6 +79,8 @@ struct block {
   CUdeviceptr base;
   uint64_t bytes; /* all but the last piece have PIECE_BYTES; a multiple of GRAIN_BYTES */
   bool shared;
+  bool by_handle; /* memory of cuMemCreate: the program reaches it at its aliases only */
+  struct alias *aliases;
   size_t used;             /* extents that are allocations */
   struct extent *extents;  /* the first */
   size_t resident, absent; /* pieces that are RESIDENT; that are FRESH or AWAY */

@@ -167,10 +167,19 @@ static CUresult free_swap(const struct allocation *taken, bool finished) {
 
 static uint64_t whole_units(uint64_t bytes) { return (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES; }
 
-static CUresult alloc_once(struct space *space, uint64_t bytes, struct extent **extent) {
+/* A restore that has come first has opened its pieces, which does no harm. */
+static void set_by_handle(struct space *space, struct block *block) {
+  space_lock(space);
+  block->by_handle = true;
+  space_unlock(space);
+}
+
+static CUresult alloc_once(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
   CUresult result = extent_take(space, bytes, extent);
   if (result != CUDA_SUCCESS)
     return result;
+  if (by_handle)
+    set_by_handle(space, (*extent)->block);
   result = make_resident(space, (*extent)->block);
   if (result != CUDA_SUCCESS)
     extent_free(*extent, true);
@@ -196,20 +205,23 @@ static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocatio
   return CUDA_SUCCESS;
 }
 
-static CUresult allocate(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
-  struct space *space = space_of(like->device);
-  struct extent *extent;
-  uint64_t span = bytes < SHARED_BELOW_BYTES ? whole_units(bytes) : bytes;
-  CUresult result = device_fault();
-  if (result != CUDA_SUCCESS)
-    return result;
+CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
   CUstreamCaptureMode mode = capture_relax();
   extents_reap(space);
   deferred_reap_for_more();
-  result = alloc_once(space, span, &extent);
+  CUresult result = alloc_once(space, bytes, by_handle, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
-    result = alloc_once(space, span, &extent);
+    result = alloc_once(space, bytes, by_handle, extent);
   capture_unrelax(mode);
+  return result;
+}
+
+static CUresult allocate(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
+  struct extent *extent;
+  uint64_t span = bytes < SHARED_BELOW_BYTES ? whole_units(bytes) : bytes;
+  CUresult result = device_fault();
+  if (result == CUDA_SUCCESS)
+    result = swap_take(space_of(like->device), span, false, &extent);
   return result == CUDA_SUCCESS ? enter(address, bytes, like, extent) : result;
 }
 
@@ -353,7 +365,8 @@ static void set_peer(CUdevice device, CUdevice peer, bool access) {
   bool had = space->peers & bit;
   space->peers = access ? space->peers | bit : space->peers & ~bit;
   for (struct block *block = space->oldest; block && had != access; block = block->newer)
-    set_peer_of(block, peer, access);
+    if (!block->by_handle)
+      set_peer_of(block, peer, access);
   space_unlock(space);
   capture_unrelax(mode);
 }

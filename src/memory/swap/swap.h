@@ -23,6 +23,12 @@
  * already: then other memory has to do. */
 CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct allocation *like);
 
+struct space;
+struct extent;
+
+/* Memory that is in no ledger yet, and on the card if the process runs. `by_handle`: see handles.h. */
+CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent);
+
 /* Whether memory may be passed to this process: see passing.h. */
 bool swap_is_coming(CUdevice device);
 

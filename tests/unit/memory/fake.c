@@ -55,6 +55,7 @@ bool contexts_each(CUdevice device, bool (*visit)(CUcontext context, void *argum
   return device || fake.no_context || visit(FAKE_CONTEXT, argument);
 }
 
+void contexts_synchronize(CUdevice device) { (void)device; }
 void *contexts_hold(CUcontext context) { return context; }
 void contexts_let_go(void *held) { (void)held; }
 

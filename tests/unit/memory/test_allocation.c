@@ -189,8 +189,10 @@ START_TEST(memory_that_can_leave_the_card_is_not_shared) {
 }
 END_TEST
 
+/* Of the kinds that stay the driver's own. */
 START_TEST(physical_memory_counts_until_its_last_reference) {
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                              .allocFlags = {.usage = CU_MEM_CREATE_USAGE_TILE_POOL},
                               .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
   CUmemGenericAllocationHandle handle, again, other;
   CUdeviceptr place;

@@ -212,7 +212,7 @@ END_TEST
 START_TEST(host_memory_is_made_ready) {
   get(40 * MIB);
   slabs_expect(0, true);
-  slabs_need(0, backend_managed.host_bytes(0));
+  slabs_need(0, BACKING_CONVERTED, backend_managed.host_bytes(0));
   while (slabs_pinned_bytes() < 40 * MIB) /* in the background */
     clock_sleep(NS_PER_MS);
   world.gate_open = true;

@@ -101,7 +101,7 @@ static void wait_for_pinned(uint64_t bytes) {
 /* So many bytes may have to leave from now on. */
 static void prepare(uint64_t bytes) {
   slabs_expect(0, bytes > 0);
-  slabs_need(0, bytes);
+  slabs_need(0, BACKING_SWAP, bytes);
 }
 
 START_TEST(a_small_program_pins_little) {

@@ -1,0 +1,235 @@
+/*
+ * handles.c - changes of aliases, run by run of what is mapped; and how a block is exchanged for memory of
+ * the driver's own: its contents wait in host memory, so that the card need not have room for both.
+ */
+#include "memory/swap/handles.h"
+
+#include "common/log.h"
+#include "driver/driver.h"
+#include "memory/backend.h"
+#include "memory/swap/blocks.h"
+#include "memory/swap/mover.h"
+#include "memory/swap/pieces.h"
+#include "memory/swap/slabs.h"
+#include "memory/swap/swap.h"
+
+bool handle_blocks_supported(CUdevice device) { return backend_swap.supported(device); }
+
+CUresult handle_block_make(CUdevice device, uint64_t bytes, struct block **block) {
+  struct extent *extent;
+  CUresult result = swap_take(space_of(device), bytes, true, &extent);
+  if (result == CUDA_SUCCESS)
+    *block = extent->block;
+  return result;
+}
+
+void handle_block_end(struct block *block) { extent_free(block->extents, true); }
+
+/* ---- aliases ---- */
+
+/* What is done to one run of mapped pieces. */
+struct change {
+  CUresult (*make)(const struct block *block, size_t first, size_t count, const struct change *change);
+  const struct alias *alias;
+  const CUmemAccessDesc *access;
+  size_t users;
+};
+
+static CUresult map(const struct block *block, size_t first, size_t count, const struct change *change) {
+  return pieces_map_alias(block, first, count, change->alias);
+}
+
+static CUresult unmap(const struct block *block, size_t first, size_t count, const struct change *change) {
+  return pieces_unmap_alias(block, first, count, change->alias);
+}
+
+static CUresult set_access(const struct block *block, size_t first, size_t count,
+                           const struct change *change) {
+  return pieces_set_access(block, first, count, change->alias, change->access, change->users);
+}
+
+/* Each run of mapped pieces up to `end`; `*done`: the first piece that is not done. */
+static CUresult each_run(const struct block *block, size_t end, const struct change *change, size_t *done) {
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0, run; i < end; i = run ? i + run : i + 1) {
+    for (run = 0; i + run < end && !piece_is_absent(block, i + run);)
+      run++;
+    *done = i;
+    if (run && (result = change->make(block, i, run, change)) != CUDA_SUCCESS)
+      return result;
+  }
+  *done = end;
+  return result;
+}
+
+CUresult alias_add(struct block *block, struct alias *alias) {
+  struct space *space = block->space;
+  size_t done;
+  space_lock(space);
+  mover_finish_block(space, block);
+  CUresult result = each_run(block, block->pieces, &(struct change){.make = map, .alias = alias}, &done);
+  if (result == CUDA_SUCCESS) {
+    alias->next = block->aliases;
+    block->aliases = alias;
+  } else {
+    each_run(block, done, &(struct change){.make = unmap, .alias = alias}, &done);
+  }
+  space_unlock(space);
+  return result;
+}
+
+static void unlist(struct block *block, const struct alias *alias) {
+  struct alias **link = &block->aliases;
+  while (*link != alias)
+    link = &(*link)->next;
+  *link = alias->next;
+}
+
+CUresult alias_remove(struct block *block, struct alias *alias) {
+  struct space *space = block->space;
+  size_t done;
+  space_lock(space);
+  mover_finish_block(space, block);
+  CUresult result = each_run(block, block->pieces, &(struct change){.make = unmap, .alias = alias}, &done);
+  unlist(block, alias);
+  space_unlock(space);
+  return result;
+}
+
+CUresult alias_set_access(struct block *block, struct alias *alias, const CUmemAccessDesc *access,
+                          size_t users) {
+  struct space *space = block->space;
+  size_t done;
+  space_lock(space);
+  mover_finish_block(space, block);
+  CUresult result =
+      each_run(block, block->pieces,
+               &(struct change){.make = set_access, .alias = alias, .access = access, .users = users}, &done);
+  for (size_t i = 0; i < users && result == CUDA_SUCCESS; i++)
+    alias->rights[access[i].location.id] = (uint8_t)access[i].flags;
+  space_unlock(space);
+  return result;
+}
+
+/* ---- exchange ---- */
+
+/* The contents of every mapped piece into a slot. */
+static CUresult copy_out(struct space *space, struct block *block) {
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++) {
+    CUdeviceptr from;
+    if (block->piece[i].state != PIECE_RESIDENT)
+      continue;
+    block->piece[i].slot = slabs_get(piece_bytes(block, i));
+    result = block->piece[i].slot ? pieces_reach(space, block, i, &from) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS)
+      result = driver.cuMemcpyDtoH_v2(block->piece[i].slot, from, piece_bytes(block, i));
+  }
+  return result;
+}
+
+static void drop_slots(struct block *block) {
+  for (size_t i = 0; i < block->pieces; i++)
+    if (block->piece[i].state == PIECE_RESIDENT && block->piece[i].slot) {
+      slabs_put(block->piece[i].slot, piece_bytes(block, i));
+      block->piece[i].slot = NULL;
+    }
+}
+
+/* All of it leaves the card; what has no contents is FRESH. */
+static CUresult take_off(struct space *space, struct block *block) {
+  CUresult result = copy_out(space, block);
+  for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++)
+    if (block->piece[i].state == PIECE_RESIDENT && (result = pieces_unmap(block, i, 1)) == CUDA_SUCCESS)
+      piece_become(space, block, i, PIECE_AWAY);
+  if (result != CUDA_SUCCESS)
+    drop_slots(block);
+  return result;
+}
+
+/* What is AWAY comes to where it is mapped. */
+static CUresult copy_in(const struct block *block) {
+  CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++)
+    if (block->piece[i].state == PIECE_AWAY)
+      result = driver.cuMemcpyHtoD_v2(piece_at(block, i), block->piece[i].slot, piece_bytes(block, i));
+  return result;
+}
+
+/* An open space has all of its memory there. Should that fail, the driver is at its end. */
+static void bring_back(struct space *space, struct block *block) {
+  for (size_t i = 0; i < block->pieces && space->open; i++) {
+    struct piece *piece = &block->piece[i];
+    size_t mapped;
+    CUdeviceptr to;
+    if (!piece_is_absent(block, i) || pieces_map(space, block, i, 1, &mapped) != CUDA_SUCCESS)
+      continue;
+    if (piece->state == PIECE_AWAY) {
+      if (pieces_reach(space, block, i, &to) == CUDA_SUCCESS)
+        driver.cuMemcpyHtoD_v2(to, piece->slot, piece_bytes(block, i));
+      slabs_put(piece->slot, piece_bytes(block, i));
+      piece->slot = NULL;
+    }
+    piece_become(space, block, i, PIECE_RESIDENT);
+  }
+}
+
+/* By way of the block's own addresses, which nothing is mapped at any more. */
+static CUresult fill(const struct space *space, const struct block *block,
+                     CUmemGenericAllocationHandle handle) {
+  CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = space->device},
+                            .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUresult result = driver.cuMemMap(block->base, block->bytes, 0, handle, 0);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = driver.cuMemSetAccess(block->base, block->bytes, &access, 1);
+  if (result == CUDA_SUCCESS)
+    result = copy_in(block);
+  driver.cuMemUnmap(block->base, block->bytes);
+  return result;
+}
+
+static CUresult map_whole(const struct alias *alias, CUmemGenericAllocationHandle handle) {
+  CUresult result = driver.cuMemMap(alias->at, alias->bytes, 0, handle, 0);
+  for (CUdevice device = 0; device < DEVICES && result == CUDA_SUCCESS; device++) {
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                              .flags = (CUmemAccess_flags)alias->rights[device]};
+    if (alias->rights[device])
+      result = driver.cuMemSetAccess(alias->at, alias->bytes, &access, 1);
+  }
+  return result;
+}
+
+static CUresult map_all(const struct block *block, CUmemGenericAllocationHandle handle) {
+  CUresult result = CUDA_SUCCESS;
+  const struct alias *alias = block->aliases;
+  for (; alias && result == CUDA_SUCCESS; alias = alias->next)
+    result = map_whole(alias, handle);
+  for (const struct alias *done = block->aliases; result != CUDA_SUCCESS && done != alias; done = done->next)
+    driver.cuMemUnmap(done->at, done->bytes);
+  return result;
+}
+
+CUresult handle_block_exchange(struct block *block, CUresult (*make)(void *argument), void *argument,
+                               const CUmemGenericAllocationHandle *handle) {
+  struct space *space = block->space;
+  bool made = false;
+  space_lock(space);
+  mover_finish_block(space, block);
+  CUresult result = take_off(space, block);
+  if (result == CUDA_SUCCESS)
+    made = (result = make(argument)) == CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS)
+    result = fill(space, block, *handle);
+  if (result == CUDA_SUCCESS)
+    result = map_all(block, *handle);
+  if (result != CUDA_SUCCESS) {
+    if (made)
+      driver.cuMemRelease(*handle);
+    bring_back(space, block);
+  } else {
+    block->aliases = NULL;
+  }
+  space_unlock(space);
+  return result;
+}
