@@ -274,6 +274,12 @@ void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
   job->gpu->faultless_bytes += faultless_bytes(job);
 }
 
+void books_set_fixed(struct sched_job *job) {
+  job->gpu->faultless_bytes -= faultless_bytes(job);
+  job->managed = false;
+  job->gpu->faultless_bytes += faultless_bytes(job);
+}
+
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;

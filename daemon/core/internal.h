@@ -147,6 +147,7 @@ void books_note_refused(struct sched_job *job, uint64_t room_bytes);
 void books_assume_resident(struct sched_job *job);
 
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes);
+void books_set_fixed(struct sched_job *job);
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns);
 

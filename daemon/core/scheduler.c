@@ -365,6 +365,12 @@ void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes) {
   books_set_paging(job, paging_bytes);
 }
 
+/* What runs through its grace as managed ends that so. */
+void scheduler_memory_fixed(struct sched_job *job) {
+  if (job->managed && !job->overdue && job->state != GS_JOB_BYPASSED)
+    books_set_fixed(job);
+}
+
 /* If it has waited already, others may have waited behind it. */
 bool scheduler_memory_await(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                             uint64_t now_ns, struct sched_change *change) {

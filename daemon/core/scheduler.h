@@ -530,6 +530,10 @@ bool sched_job_enters(const struct sched_job *job);
  * card. Said before each of these calls; a job that is managed need not say it. */
 void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes);
 
+/* The job is managed, and has memory that page faults don't fetch by now: it is not managed from here on.
+ * Said with each of these calls. */
+void scheduler_memory_fixed(struct sched_job *job);
+
 /* The job wants to grow. 0, and what it may reach without asking again; or -ENOMEM. */
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes);

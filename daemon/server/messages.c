@@ -247,6 +247,12 @@ static bool must_wait(struct attachment *attachment, const struct gs_msg *msg, u
   return true;
 }
 
+static void note_kind(struct sched_job *job, const struct gs_msg *msg) {
+  if (msg->mem.flags & GS_MEM_FIXED)
+    scheduler_memory_fixed(job);
+  scheduler_memory_paging(job, msg->mem.paging_bytes);
+}
+
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
  */
 static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
@@ -254,7 +260,7 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   uint64_t granted_bytes = 0;
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
   uint64_t paging_bytes = attachment->job.paging_bytes;
-  scheduler_memory_paging(&attachment->job, msg->mem.paging_bytes);
+  note_kind(&attachment->job, msg);
   if (must_wait(attachment, msg, now_ns)) {
     reply.status = -EAGAIN;
     peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
@@ -337,7 +343,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     scheduler_short(job, msg->mem_short.short_bytes, now_ns, change);
     break;
   case GS_MEM_REPORT:
-    scheduler_memory_paging(job, msg->mem.paging_bytes);
+    note_kind(job, msg);
     scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
     events_on_memory(attachment, now_ns);
     break;

@@ -394,6 +394,9 @@ enum gs_reject_reason {
 #define GS_ATTACH_MANAGED 0x2u /* memory is managed: a grant to others while it runs is slow but safe */
 #define GS_ATTACH_DEFAULT 0x4u /* memory will be as ATTACHED says: the program has not chosen */
 
+/* flags of MEM_REQUEST and MEM_REPORT: the memory is not managed any more, whatever ATTACH said */
+#define GS_MEM_FIXED 0x1u
+
 /* flags of REGISTER */
 #define GS_REGISTER_MPS 0x1u /* it uses MPS */
 
@@ -557,6 +560,8 @@ struct gs_msg {
       uint64_t pinned_bytes; /* of these, bytes that can never leave the card */
       uint64_t paging_bytes; /* of these, bytes that page faults fetch: where memory is not managed, the rest
                                 must be on the card for the client to run, but these need not */
+      uint32_t flags;        /* GS_MEM_* */
+      uint32_t pad;
     } mem;
     struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */

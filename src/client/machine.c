@@ -44,6 +44,7 @@ static void send_memory(struct machine *machine, enum gs_msg_type type, const st
   msg->mem.total_bytes = machine->has.told_bytes = machine->has.total_bytes;
   msg->mem.pinned_bytes = machine->has.pinned_bytes;
   msg->mem.paging_bytes = machine->has.told_paging_bytes = sight->memory.paging_bytes;
+  msg->mem.flags = sight->memory.fixed ? GS_MEM_FIXED : 0;
   machine->has.report_at_ns = 0;
   machine->reported_ns = sight->now_ns;
 }

@@ -51,8 +51,34 @@ struct answer {
 static struct answer whole(uint64_t value) { return (struct answer){value, sizeof(uint64_t)}; }
 static struct answer word(unsigned int value) { return (struct answer){value, sizeof(unsigned int)}; }
 
+/* Of a mapping of cuMemCreate: where that is not as for plain memory. */
+static bool answer_mapping(const struct allocation *allocation, CUdeviceptr address, int attribute,
+                           struct answer *answer) {
+  struct physical_view view;
+  if (!physical_is_mapping(allocation) || !physical_describe(address, &view))
+    return false;
+  switch (attribute) {
+  case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    *answer = whole(view.base);
+    return true;
+  case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    *answer = whole(view.bytes);
+    return true;
+  case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    *answer = whole((uint64_t)view.types);
+    return true;
+  case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+    *answer = word(view.rights);
+    return true;
+  default:
+    return false;
+  }
+}
+
 static struct answer answer(const struct allocation *allocation, CUdeviceptr address, int attribute) {
-  CUmemAllocationProp kind;
+  struct answer special;
+  if (answer_mapping(allocation, address, attribute, &special))
+    return special;
   switch (attribute) {
   case CU_POINTER_ATTRIBUTE_CONTEXT:
     return whole((uintptr_t)allocation->context);
@@ -61,9 +87,8 @@ static struct answer answer(const struct allocation *allocation, CUdeviceptr add
   case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
     return whole(address);
   case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-    return whole(0);
   case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-    return whole(physical_kind(address, &kind) ? (uint64_t)kind.requestedHandleTypes : 0);
+    return whole(0);
   case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
     return word(allocation->sync_memops);
   case CU_POINTER_ATTRIBUTE_BUFFER_ID:
@@ -243,6 +268,9 @@ static CUresult refuse_sharing(void) {
 }
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+  struct allocation found;
+  if (find(dptr, &found) && physical_is_mapping(&found))
+    return CUDA_ERROR_INVALID_VALUE; /* as the driver says of memory of cuMemCreate */
   return is_ours(dptr) ? refuse_sharing() : driver.cuIpcGetMemHandle(pHandle, dptr);
 }
 

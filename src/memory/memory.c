@@ -11,6 +11,7 @@
 #include "memory/memory_port.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/slabs.h"
+#include "memory/swap/swap.h"
 
 /* By precedence: each has the room on the card that is left by what those before it need. */
 static const struct backend *const backends[] = {&backend_pinned, &backend_swap, &backend_managed};
@@ -30,7 +31,9 @@ uint32_t memory_attach_flags(CUdevice device) {
   if (!device_valid(device))
     return 0;
   const struct backend *backend = backend_on_if_decided(device);
-  return backend ? backend->attach_flags : GS_ATTACH_DEFAULT;
+  if (!backend)
+    return GS_ATTACH_DEFAULT;
+  return swap_is_used(device) ? backend->attach_flags & ~GS_ATTACH_MANAGED : backend->attach_flags;
 }
 
 /* Where all memory is unified, the daemon knows that it pages. */
@@ -49,6 +52,7 @@ struct memory_usage memory_usage(CUdevice device) {
       .pinned_bytes = pinned,
       .pinned_there_bytes = less(pinned, budget_awaited_bytes(device)),
       .paging_bytes = unified && needs_told(device) ? unified : 0,
+      .fixed = swap_is_used(device),
       .resident_bytes = resident_bytes(device, 0),
       .yielding_bytes = unified_there && device_can_page(device) ? unified_there : 0,
   };

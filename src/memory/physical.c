@@ -40,7 +40,8 @@ struct physical {
 };
 
 struct mapping {
-  struct alias alias; /* of a block: its place there */
+  struct alias alias; /* of a block */
+  uint64_t bytes;
   struct physical *physical;
 };
 
@@ -281,7 +282,7 @@ bool physical_is_mapping(const struct allocation *allocation) {
 /* Of a block: what the program may ask about the addresses. */
 static bool enter(const struct mapping *mapping) {
   struct allocation entry = {.base = mapping->alias.at,
-                             .span = mapping->alias.bytes,
+                             .span = mapping->bytes,
                              .backing = BACKING_SWAP,
                              .backend = &backend_mapping,
                              .device = mapping->physical->device,
@@ -297,18 +298,22 @@ static void leave(const struct mapping *mapping) {
 /* Whether all of it is reserved, and nothing of ours is mapped there. */
 static bool is_free(CUdeviceptr at, uint64_t bytes) {
   struct allocation found, other;
-  return at % GRAIN_BYTES == 0 && bytes && bytes % GRAIN_BYTES == 0 && at <= UINT64_MAX - bytes &&
-         ledger_find(&reservations, at, &found) && found.base + found.span - at >= bytes &&
+  return ledger_find(&reservations, at, &found) && found.base + found.span - at >= bytes &&
          !ledger_find(&mappings, at, NULL) && !ledger_find_in(&mappings, at, at + bytes, &other);
 }
 
-static CUresult map_block(struct mapping *mapping) {
+/* The driver (580) maps only all of a handle. */
+static CUresult map_block(struct mapping *mapping, uint64_t offset, unsigned long long flags) {
   struct physical *physical = mapping->physical;
-  if (!is_free(mapping->alias.at, mapping->alias.bytes) || mapping->alias.bytes > physical->bytes)
+  if (flags || (mapping->bytes | offset) % GRAIN_BYTES)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (offset || mapping->bytes != physical->bytes)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (mapping->alias.at % GRAIN_BYTES || !is_free(mapping->alias.at, mapping->bytes))
     return CUDA_ERROR_INVALID_VALUE;
   if (!enter(mapping))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  blocks_note_range(mapping->alias.at, mapping->alias.bytes);
+  blocks_note_range(mapping->alias.at, mapping->bytes);
   CUresult result = alias_add(physical->block, &mapping->alias);
   if (result != CUDA_SUCCESS)
     leave(mapping);
@@ -332,12 +337,9 @@ static CUresult map(struct physical *physical, CUdeviceptr at, uint64_t bytes, u
     log_out_of_memory();
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *mapping = (struct mapping){.alias = {.at = at, .bytes = bytes}, .physical = physical};
-  CUresult result = CUDA_ERROR_INVALID_VALUE;
-  if (!physical->block)
-    result = driver.cuMemMap(at, bytes, offset, physical->real, flags);
-  else if (!offset && !flags)
-    result = map_block(mapping);
+  *mapping = (struct mapping){.alias = {.at = at}, .bytes = bytes, .physical = physical};
+  CUresult result = physical->block ? map_block(mapping, offset, flags)
+                                    : driver.cuMemMap(at, bytes, offset, physical->real, flags);
   if (result == CUDA_SUCCESS && !list(&mappings, at, bytes, mapping)) {
     if (physical->block)
       unmap_block(mapping);
@@ -394,7 +396,7 @@ static CUresult each_in(CUdeviceptr at, uint64_t bytes, CUresult (*ours)(struct 
     at = gap_end;
     if (!more || result != CUDA_SUCCESS)
       break;
-    at += mapping->alias.bytes;
+    at += mapping->bytes;
     if (ours)
       result = ours(mapping, argument);
   }
@@ -408,9 +410,9 @@ static bool has_blocks(CUdeviceptr at, uint64_t bytes, bool *whole) {
   bool any = mapping && mapping->physical->block;
   *whole = !any || mapping->alias.at == at;
   for (CUdeviceptr from = at; *whole && next_of_block(&from, end, &gap_end, &mapping);
-       from = gap_end + mapping->alias.bytes) {
+       from = gap_end + mapping->bytes) {
     any = true;
-    *whole = gap_end + mapping->alias.bytes <= end;
+    *whole = gap_end + mapping->bytes <= end;
   }
   return any;
 }
@@ -470,11 +472,10 @@ static CUresult check_rights(CUdevice device, const struct rights *rights) {
     bool known = access->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                  access->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
                  access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (!known || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-      return CUDA_ERROR_INVALID_VALUE;
-    if (driver.cuDeviceGetCount(&count) != CUDA_SUCCESS || access->location.id < 0 ||
+    if (!known || access->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        driver.cuDeviceGetCount(&count) != CUDA_SUCCESS || access->location.id < 0 ||
         access->location.id >= count || !device_valid(access->location.id))
-      return CUDA_ERROR_INVALID_DEVICE;
+      return CUDA_ERROR_INVALID_VALUE;
     if (access->location.id != device &&
         (driver.cuDeviceCanAccessPeer(&can, access->location.id, device) != CUDA_SUCCESS || !can))
       return CUDA_ERROR_INVALID_DEVICE;
@@ -503,14 +504,15 @@ static CUresult set_gap(CUdeviceptr at, uint64_t bytes, const void *argument) {
 }
 
 CUresult hook_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
+  struct rights rights = {desc, count};
   bool whole = true;
   lock_take(&lock);
   bool ours = size && desc && count && ptr <= UINT64_MAX - size && has_blocks(ptr, size, &whole);
   CUresult result = CUDA_ERROR_INVALID_VALUE;
   if (!ours)
     result = driver.cuMemSetAccess(ptr, size, desc, count);
-  else if (whole)
-    result = each_in(ptr, size, set_ours, set_gap, &(struct rights){desc, count});
+  else if (whole && (result = each_in(ptr, size, NULL, set_gap, &rights)) == CUDA_SUCCESS)
+    result = each_in(ptr, size, set_ours, NULL, &rights);
   lock_release(&lock);
   return result;
 }
@@ -528,11 +530,19 @@ bool physical_access(CUdeviceptr address, const CUmemLocation *location, unsigne
   return ours;
 }
 
-bool physical_kind(CUdeviceptr address, CUmemAllocationProp *kind) {
+bool physical_describe(CUdeviceptr address, struct physical_view *view) {
+  struct allocation range;
+  CUdevice device;
   lock_take(&lock);
   const struct mapping *mapping = find(&mappings, address);
+  if (mapping && !ledger_find(&reservations, address, &range))
+    range = (struct allocation){.base = mapping->alias.at, .span = mapping->bytes};
   if (mapping)
-    *kind = mapping->physical->kind;
+    *view =
+        (struct physical_view){.base = range.base,
+                               .bytes = range.span,
+                               .types = mapping->physical->kind.requestedHandleTypes,
+                               .rights = device_current(&device, NULL) ? mapping->alias.rights[device] : 0};
   lock_release(&lock);
   return mapping != NULL;
 }

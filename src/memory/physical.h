@@ -20,8 +20,15 @@ bool physical_is_mapping(const struct allocation *allocation);
 bool physical_access(CUdeviceptr address, const CUmemLocation *location, unsigned long long *flags,
                      CUresult *result);
 
-/* What the program has asked for. False: nothing that we know is mapped there. */
-bool physical_kind(CUdeviceptr address, CUmemAllocationProp *kind);
+struct physical_view {
+  CUdeviceptr base; /* of the reserved addresses around it */
+  uint64_t bytes;
+  CUmemAllocationHandleType types; /* that it may be exported as */
+  uint8_t rights;                  /* of the current device: CUmemAccess_flags */
+};
+
+/* False: nothing that we know is mapped there. */
+bool physical_describe(CUdeviceptr address, struct physical_view *view);
 
 /* The handle is about to be given to the driver, which must know it: memory of ours stays on the card from
  * now on, and *handle is the driver's. Waits for work that may use the memory, and for room on the card. */

@@ -439,12 +439,15 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 
 /* ---- mapping ---- */
 
-static CUresult map_locked(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle handle) {
+/* As the real driver (580): all of the handle. */
+static CUresult map_locked(CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle) {
   struct physical *physical = physical_of(handle);
-  if (physical == NULL || bytes > physical->bytes || !range_is_free(at, bytes))
+  if (physical == NULL)
     return CUDA_ERROR_INVALID_VALUE;
-  if (physical->shared && bytes != physical->bytes)
-    return CUDA_ERROR_NOT_SUPPORTED; /* driver 580 */
+  if (offset || bytes != physical->bytes)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  if (!aligned(at) || !range_is_free(at, bytes))
+    return CUDA_ERROR_INVALID_VALUE;
   const struct mapping mapping = {.at = at, .bytes = bytes, .physical = physical};
   if (!mapping_insert(&mapping))
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -457,27 +460,30 @@ static CUresult map_locked(CUdeviceptr at, size_t bytes, CUmemGenericAllocationH
   return CUDA_SUCCESS;
 }
 
-/* As in the real driver, the offset has to be 0. */
 CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
   struct memory_info info;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
-  if (size == 0 || offset || flags || !aligned(ptr) || !aligned(size))
+  if (size == 0 || flags || !aligned(size) || !aligned(offset))
     return CUDA_ERROR_INVALID_VALUE;
   if (!memory_find(ptr, &info) || info.kind != MEMORY_RESERVED || !memory_covers(ptr, size))
     return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&vmm.lock);
-  result = map_locked(ptr, size, handle);
+  result = map_locked(ptr, size, offset, handle);
   pthread_mutex_unlock(&vmm.lock);
   return result;
 }
 
+/* Whole mappings and, as the real driver has it, what is between them. */
 static CUresult unmap_locked(CUdeviceptr at, size_t bytes) {
-  struct mapping *first;
-  size_t count = range_mappings(at, bytes, &first);
-  if (count == 0)
+  size_t index = mapping_lower(at), count = 0;
+  CUdeviceptr end = at + bytes;
+  struct mapping *first = &vmm.mappings[index];
+  while (index + count < vmm.count && first[count].at < end)
+    count++;
+  if (count && (first[0].at < at || first[count - 1].at + first[count - 1].bytes > end))
     return CUDA_ERROR_INVALID_VALUE;
   if (mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
            -1, 0) == MAP_FAILED)
@@ -491,9 +497,12 @@ static CUresult unmap_locked(CUdeviceptr at, size_t bytes) {
 }
 
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  struct memory_info info;
   CUresult result = process_check();
   if (result != CUDA_SUCCESS)
     return result;
+  if (!memory_find(ptr, &info) || info.kind != MEMORY_RESERVED || !memory_covers(ptr, size))
+    return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&vmm.lock);
   result = unmap_locked(ptr, size);
   pthread_mutex_unlock(&vmm.lock);
@@ -507,7 +516,7 @@ static CUresult access_check(const CUmemAccessDesc *desc, size_t count) {
     return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; i++)
     if (desc[i].location.type == SIM_LOCATION_DEVICE && device_check(desc[i].location.id) != CUDA_SUCCESS)
-      return CUDA_ERROR_INVALID_DEVICE;
+      return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }
 

@@ -189,13 +189,13 @@ static CUresult fill(const struct space *space, const struct block *block,
   return result;
 }
 
-static CUresult map_whole(const struct alias *alias, CUmemGenericAllocationHandle handle) {
-  CUresult result = driver.cuMemMap(alias->at, alias->bytes, 0, handle, 0);
+static CUresult map_whole(const struct alias *alias, uint64_t bytes, CUmemGenericAllocationHandle handle) {
+  CUresult result = driver.cuMemMap(alias->at, bytes, 0, handle, 0);
   for (CUdevice device = 0; device < DEVICES && result == CUDA_SUCCESS; device++) {
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                               .flags = (CUmemAccess_flags)alias->rights[device]};
     if (alias->rights[device])
-      result = driver.cuMemSetAccess(alias->at, alias->bytes, &access, 1);
+      result = driver.cuMemSetAccess(alias->at, bytes, &access, 1);
   }
   return result;
 }
@@ -204,9 +204,9 @@ static CUresult map_all(const struct block *block, CUmemGenericAllocationHandle 
   CUresult result = CUDA_SUCCESS;
   const struct alias *alias = block->aliases;
   for (; alias && result == CUDA_SUCCESS; alias = alias->next)
-    result = map_whole(alias, handle);
+    result = map_whole(alias, block->bytes, handle);
   for (const struct alias *done = block->aliases; result != CUDA_SUCCESS && done != alias; done = done->next)
-    driver.cuMemUnmap(done->at, done->bytes);
+    driver.cuMemUnmap(done->at, block->bytes);
   return result;
 }
 

@@ -40,21 +40,12 @@ static CUresult map_new(const struct space *space, CUdeviceptr at, uint64_t byte
   return result;
 }
 
-/* The driver (580) maps no part of memory that comes from another process. */
-static bool is_mapped_whole(const struct block *block, size_t i) {
-  uint64_t from = piece_at(block, i) - block->base, end = from + piece_bytes(block, i);
-  const struct alias *alias = block->aliases;
-  while (alias && (alias->bytes <= from || alias->bytes >= end))
-    alias = alias->next;
-  return !alias && (!block->by_handle || block->aliases);
-}
-
 /* Memory that was passed has another job's contents: it is for a piece that is about to get its own. What is
  * left of it must not keep the card full. */
 static CUresult map_one(const struct space *space, struct block *block, size_t i) {
   CUdeviceptr at = piece_at(block, i);
   uint64_t bytes = piece_bytes(block, i);
-  bool heir = block->piece[i].state == PIECE_AWAY && bytes == PIECE_BYTES && is_mapped_whole(block, i);
+  bool heir = block->piece[i].state == PIECE_AWAY && bytes == PIECE_BYTES;
   if (heir && passing_map(space, block, i))
     return CUDA_SUCCESS;
   CUresult result = map_new(space, at, bytes);
@@ -94,22 +85,8 @@ static CUresult open_up(const struct space *space, struct block *block, size_t f
 
 /* ---- aliases ---- */
 
-/* The part of an alias that shows pieces [first, first + count). False: it ends before them. */
-static bool part_of(const struct block *block, size_t first, size_t count, const struct alias *alias,
-                    CUdeviceptr *at, uint64_t *bytes) {
-  uint64_t from = piece_at(block, first) - block->base, end = from + run_bytes(block, first, count);
-  if (alias->bytes <= from)
-    return false;
-  *at = alias->at + from;
-  *bytes = (alias->bytes < end ? alias->bytes : end) - from;
-  return true;
-}
-
-static CUresult map_at_alias(const struct block *block, size_t i, CUmemGenericAllocationHandle handle,
-                             const struct alias *alias) {
-  CUdeviceptr at;
-  uint64_t bytes;
-  return part_of(block, i, 1, alias, &at, &bytes) ? driver.cuMemMap(at, bytes, 0, handle, 0) : CUDA_SUCCESS;
+static CUdeviceptr alias_at(const struct block *block, size_t i, const struct alias *alias) {
+  return alias->at + (piece_at(block, i) - block->base);
 }
 
 static CUresult map_alias_of_piece(const struct block *block, size_t i, const struct alias *alias) {
@@ -117,18 +94,16 @@ static CUresult map_alias_of_piece(const struct block *block, size_t i, const st
   CUresult result = driver.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)piece_at(block, i));
   if (result != CUDA_SUCCESS)
     return result;
-  result = map_at_alias(block, i, handle, alias);
+  result = driver.cuMemMap(alias_at(block, i, alias), piece_bytes(block, i), 0, handle, 0);
   driver.cuMemRelease(handle);
   return result;
 }
 
 CUresult pieces_set_access(const struct block *block, size_t first, size_t count, const struct alias *alias,
                            const CUmemAccessDesc *access, size_t users) {
-  CUdeviceptr at;
-  uint64_t bytes;
-  return users && part_of(block, first, count, alias, &at, &bytes)
-             ? driver.cuMemSetAccess(at, bytes, access, users)
-             : CUDA_SUCCESS;
+  return users ? driver.cuMemSetAccess(alias_at(block, first, alias), run_bytes(block, first, count), access,
+                                       users)
+               : CUDA_SUCCESS;
 }
 
 static CUresult give_rights(const struct block *block, size_t first, size_t count,
@@ -144,9 +119,7 @@ static CUresult give_rights(const struct block *block, size_t first, size_t coun
 
 CUresult pieces_unmap_alias(const struct block *block, size_t first, size_t count,
                             const struct alias *alias) {
-  CUdeviceptr at;
-  uint64_t bytes;
-  return part_of(block, first, count, alias, &at, &bytes) ? driver.cuMemUnmap(at, bytes) : CUDA_SUCCESS;
+  return driver.cuMemUnmap(alias_at(block, first, alias), run_bytes(block, first, count));
 }
 
 CUresult pieces_map_alias(const struct block *block, size_t first, size_t count, const struct alias *alias) {
@@ -172,21 +145,17 @@ static CUresult map_aliases(const struct block *block, size_t first, size_t coun
   return result;
 }
 
-static const struct alias *covering_alias(const struct space *space, const struct block *block, size_t i,
-                                          CUdeviceptr *at) {
-  const struct alias *alias = block->aliases;
-  uint64_t bytes;
-  while (alias && (alias->rights[space->device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
-                   !part_of(block, i, 1, alias, at, &bytes) || bytes < piece_bytes(block, i)))
-    alias = alias->next;
-  return alias;
-}
-
 CUresult pieces_reach(const struct space *space, struct block *block, size_t i, CUdeviceptr *at) {
-  if (!block->piece[i].opened && covering_alias(space, block, i, at))
-    return CUDA_SUCCESS;
+  const struct alias *alias = block->aliases;
   *at = piece_at(block, i);
-  return block->piece[i].opened ? CUDA_SUCCESS : open_up(space, block, i, 1);
+  if (block->piece[i].opened)
+    return CUDA_SUCCESS;
+  while (alias && alias->rights[space->device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    alias = alias->next;
+  if (!alias)
+    return open_up(space, block, i, 1);
+  *at = alias_at(block, i, alias);
+  return CUDA_SUCCESS;
 }
 
 /* ---- runs of pieces ---- */

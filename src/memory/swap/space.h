@@ -54,11 +54,10 @@ struct piece {
 
 struct block;
 
-/* A further range of addresses at which the program has mapped the beginning of a block. */
+/* A further range of addresses at which the program has mapped a block. */
 struct alias {
   struct alias *next;
   CUdeviceptr at;
-  uint64_t bytes;          /* a multiple of GRAIN_BYTES */
   uint8_t rights[DEVICES]; /* CUmemAccess_flags */
 };
 

@@ -205,10 +205,15 @@ static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocatio
   return CUDA_SUCCESS;
 }
 
+static _Atomic bool used[DEVICES];
+
+bool swap_is_used(CUdevice device) { return atomic_load_explicit(&used[device], memory_order_relaxed); }
+
 CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
   CUstreamCaptureMode mode = capture_relax();
   extents_reap(space);
   deferred_reap_for_more();
+  atomic_store(&used[space->device], true);
   CUresult result = alloc_once(space, bytes, by_handle, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, bytes, by_handle, extent);
@@ -457,7 +462,9 @@ const struct backend backend_swap = {
 };
 
 static void forget(void) {
-  for (CUdevice device = 0; device < DEVICES; device++)
+  for (CUdevice device = 0; device < DEVICES; device++) {
     atomic_store(&supported[device], 0);
+    atomic_store(&used[device], false);
+  }
 }
 IN_FORKED_CHILD(forget);

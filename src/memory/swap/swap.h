@@ -23,6 +23,9 @@
  * already: then other memory has to do. */
 CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct allocation *like);
 
+/* There is, or was, memory in the device's space. Any thread, no lock. */
+bool swap_is_used(CUdevice device);
+
 struct space;
 struct extent;
 

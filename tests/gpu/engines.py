@@ -1,0 +1,58 @@
+"""Real engines, as their users start them: two programs of one engine, whose memory does not fit together, work by turns;
+both compute right, and what the one that is away has on the card is what can't leave."""
+import harness
+
+ROUNDS = 4
+CAPACITY, BYTES = 4 * harness.GIB, 3 * harness.GIB // 2
+ROOM = 256 * harness.MIB  # beside the memory of one, once both have started: nearly all of the other must leave
+LEAVES = 0.98  # of an engine's memory, at least
+
+ENGINES = {
+    "jax": ("jax", {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    "jax_as_it_comes": ("jax", {}),
+    "jax_cuda_async": ("jax", {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+    "jax_platform": ("jax", {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}),
+    "torch": ("torch", {}),
+    "torch_expandable": ("torch", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+    "torch_async": ("torch", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
+    "cupy": ("cupy", {}),
+    "cupy_async": ("cupy", {"ENGINE_CUPY_ASYNC": "1"}),
+    "numba": ("numba", {}),
+}
+
+
+def used_by(daemon, program):
+    return harness.jobs_of(daemon.status())[program.pid]["used_bytes"]
+
+
+def by_turns(test, daemon, engine, settings):
+    env = test.env(daemon, extra=settings)
+    daemon.ctl("set-capacity", f"{CAPACITY >> 20}M")
+    with test.start("engine_job.py", engine, BYTES, env=env) as one, \
+            test.start("engine_job.py", engine, BYTES, env=env) as other:
+        one.expect("ready")
+        other.expect("ready")
+        used = max(used_by(daemon, one), used_by(daemon, other))
+        daemon.ctl("set-capacity", f"{used + ROOM >> 20}M")
+        stayed = used
+        for _ in range(ROUNDS):
+            for program, away in ((one, other), (other, one)):
+                program.say("round")
+                program.expect("done")
+                job = harness.jobs_of(daemon.status())[away.pid]
+                stayed = min(stayed, job["resident_bytes"])
+        for program in (one, other):
+            program.process.stdin.close()
+            program.finish()
+        left = 1 - max(0, stayed - ROOM) / used
+        print(f"  {engine} {settings}: {left:.4f} of {used >> 20} MiB leaves the card", flush=True)
+        harness.check(left >= LEAVES, f"only {left:.3f} of it leaves the card")
+
+
+def cases(test):
+    with test.daemon(mode="auto", tq_s=0.1, capacity=f"{CAPACITY >> 20}M") as daemon:
+        for name, (engine, settings) in ENGINES.items():
+            test.case(name, lambda: by_turns(test, daemon, engine, settings))
+
+
+harness.main(cases)
