@@ -346,7 +346,7 @@ static void do_copy_across(void) {
     grains++;
   if (!grains)
     return;
-  CUresult result = cuMemcpyDtoH(there, range->at + first * GRAIN, grains * GRAIN);
+  CUresult result = cuMemcpy((CUdeviceptr)(uintptr_t)there, range->at + first * GRAIN, grains * GRAIN);
   note("copy %u grains: %s", grains, result_name(result));
 }
 
