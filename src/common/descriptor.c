@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -77,10 +75,12 @@ bool descriptor_is_ours(const struct descriptor *descriptor) {
   return now.fd >= 0 && is_same(&now, descriptor);
 }
 
+/* By the system call. Why: close(2) is a cancellation point, and who watches it (a sanitizer, a library of
+ * the program's) knows one table only, while our threads have others. */
 void descriptor_close(struct descriptor *descriptor) {
   int kept = errno;
   if (descriptor_is_ours(descriptor))
-    close(descriptor->fd);
+    syscall(SYS_close, descriptor->fd);
   *descriptor = DESCRIPTOR_NONE;
   errno = kept;
 }
@@ -167,14 +167,13 @@ __attribute__((noinline)) static void start_frozen(struct frozen *frozen, int fl
 bool descriptor_frozen(void (*action)(void *argument), void *argument) {
   const int thread = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK;
   struct frozen frozen = {.action = action, .argument = argument};
-  sigset_t all, before;
+  sigset_t before;
   lock_enter();
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_block_signals(&before);
   start_frozen(&frozen, thread | CLONE_FILES);
   if (!frozen.ran)
     start_frozen(&frozen, thread);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  thread_restore_signals(&before);
   lock_leave();
   return frozen.ran;
 }
