@@ -53,23 +53,33 @@ TEST(quiet_beside_a_per_thread_stream) {
   scene_end(&scene);
 }
 
-/* How often threads of the process have waited for something, so far. */
-static uint64_t count_waits(const struct process *process) {
+/* How often this thread has waited for something, so far; 0 if it is none of the library's. */
+static uint64_t count_waits_of(const struct process *process, const char *thread) {
   char path[64], line[128];
   uint64_t waits = 0;
-  snprintf(path, sizeof path, "/proc/%d/task", process->pid);
-  DIR *tasks = opendir(path);
-  CHECK(tasks, "%s", path);
-  for (const struct dirent *task; (task = readdir(tasks));) {
-    snprintf(path, sizeof path, "/proc/%d/task/%.12s/status", process->pid, task->d_name);
-    FILE *status = *task->d_name == '.' ? NULL : fopen(path, "re");
-    while (status && fgets(line, sizeof line, status))
-      if (strncmp(line, "voluntary_ctxt_switches:", 24) == 0)
-        waits += strtoull(line + 24, NULL, 10);
-    if (status)
-      fclose(status);
+  bool ours = false;
+  snprintf(path, sizeof path, "/proc/%d/task/%.12s/status", process->pid, thread);
+  FILE *status = *thread == '.' ? NULL : fopen(path, "re");
+  while (status && fgets(line, sizeof line, status)) {
+    ours |= strncmp(line, "Name:\tgpushare", 14) == 0;
+    if (strncmp(line, "voluntary_ctxt_switches:", 24) == 0)
+      waits = strtoull(line + 24, NULL, 10);
   }
-  closedir(tasks);
+  if (status)
+    fclose(status);
+  return ours ? waits : 0;
+}
+
+static uint64_t count_waits(const struct process *process) {
+  char path[64];
+  uint64_t waits = 0;
+  snprintf(path, sizeof path, "/proc/%d/task", process->pid);
+  DIR *threads = opendir(path);
+  CHECK(threads, "%s", path);
+  for (const struct dirent *thread; (thread = readdir(threads));)
+    waits += count_waits_of(process, thread->d_name);
+  closedir(threads);
+  CHECK(waits > 0, "none of its threads is ours");
   return waits;
 }
 
