@@ -20,6 +20,9 @@
 
 #define TOP 16 /* numbers below a low limit that we use instead */
 
+/* Why system calls open and close: who watches those of the C library (a sanitizer) knows one table only, and
+ * our threads have others. Besides, open(2) and close(2) are cancellation points. */
+
 struct descriptor descriptor_identify(int fd) {
   struct stat file;
   if (fd < 0 || fstat(fd, &file) < 0)
@@ -67,7 +70,8 @@ static bool is_at(int fd, const void *path) {
 }
 
 struct descriptor descriptor_open(const char *path) {
-  return descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), is_at, path);
+  long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  return descriptor_keep((int)fd, is_at, path);
 }
 
 bool descriptor_is_ours(const struct descriptor *descriptor) {
@@ -75,8 +79,6 @@ bool descriptor_is_ours(const struct descriptor *descriptor) {
   return now.fd >= 0 && is_same(&now, descriptor);
 }
 
-/* By the system call. Why: close(2) is a cancellation point, and who watches it (a sanitizer, a library of
- * the program's) knows one table only, while our threads have others. */
 void descriptor_close(struct descriptor *descriptor) {
   int kept = errno;
   if (descriptor_is_ours(descriptor))

@@ -39,8 +39,10 @@ SYSTEM_CALLS = {
 }
 # By the kernel's numbers, the same on x86-64 (first) and elsewhere: calls that can't fail as above.
 SYSTEM_CALLS_BY_NUMBER = {
-    "x86_64": {202: [errno.EINTR, errno.EAGAIN], 324: [errno.EPERM], 186: [], 234: [errno.EPERM]},
-    "aarch64": {98: [errno.EINTR, errno.EAGAIN], 283: [errno.EPERM], 178: [], 131: [errno.EPERM]},
+    "x86_64": {202: [errno.EINTR, errno.EAGAIN], 324: [errno.EPERM], 186: [], 234: [errno.EPERM],
+               41: [FILES, errno.ENOBUFS], 257: [FILES, errno.EINTR], 3: []},
+    "aarch64": {98: [errno.EINTR, errno.EAGAIN], 283: [errno.EPERM], 178: [], 131: [errno.EPERM],
+                198: [FILES, errno.ENOBUFS], 56: [FILES, errno.EINTR], 57: []},
 }
 
 # How these do not fail: an eventfd is on no disk.
