@@ -3,6 +3,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/thread.h"
 #include "metrics/exporter.h"
 #include "server/cards.h"
 #include "server/config.h"
@@ -32,11 +34,24 @@ struct arguments {
   const char *values[KEYS_MAX];
 };
 
+/* What is read of files: at the start, and again by SIGHUP. */
+struct files {
+  struct config config;
+  int err;         /* of the configuration: -errno */
+  char error[512]; /* likewise, for people */
+  struct user_names names;
+  gid_t group; /* that of the configuration */
+};
+
 struct program {
   struct server server; /* first: a server's program */
   struct daemon daemon;
   struct arguments arguments;
   struct config config;
+  struct files files;       /* while `reads`: a thread's */
+  bool reads, reads_again;  /* SIGHUP has come meanwhile */
+  _Atomic bool has_read;    /* the thread has */
+  struct log_text reads_by; /* who has sent the signal */
   struct notify notify;
   struct exporter *exporter;          /* NULL: metrics are not shown */
   char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
@@ -153,24 +168,30 @@ static int read_command_line(const struct arguments *arguments, struct config *c
   return 0;
 }
 
-/* Defaults, then the files, then the command line. 0, or -errno after a line in the log, which the service
- * manager is told as well. */
-static int read_config(struct program *program, struct config *config) {
-  const struct arguments *arguments = &program->arguments;
-  struct config fresh = config_default();
-  char error[512];
+/* Defaults, then the files, then the command line. Any file, and who knows of groups, may be on a network. */
+static void read_files(const struct arguments *arguments, struct files *files) {
   const char *path = arguments->config_path;
-  int err = config_files_read(&fresh, path ? path : CONFIG_DEFAULT_PATH, path, error, sizeof error);
-  if (err == 0)
-    err = read_command_line(arguments, &fresh, error, sizeof error);
-  if (err == 0) {
-    *config = fresh;
-    program->notify.trouble[0] = '\0';
-    return 0;
+  *files = (struct files){.config = config_default()};
+  files->err = config_files_read(&files->config, path ? path : CONFIG_DEFAULT_PATH, path, files->error,
+                                 sizeof files->error);
+  if (files->err == 0)
+    files->err = read_command_line(arguments, &files->config, files->error, sizeof files->error);
+  if (files->err < 0)
+    return;
+  files->names = user_names_read(USER_NAMES_PATH);
+  files->group = permission_find_group(files->config.group);
+}
+
+/* 0, or -errno after a line in the log, which the service manager is told as well. */
+static int check_files(struct program *program) {
+  const struct files *files = &program->files;
+  char *trouble = program->notify.trouble;
+  *trouble = '\0';
+  if (files->err < 0) {
+    log_error("%s", files->error);
+    snprintf(trouble, sizeof program->notify.trouble, "wrong configuration: %s", files->error);
   }
-  log_error("%s", error);
-  snprintf(program->notify.trouble, sizeof program->notify.trouble, "wrong configuration: %s", error);
-  return err;
+  return files->err;
 }
 
 /* ---- metrics ---- */
@@ -205,11 +226,12 @@ static void show_metrics(struct program *program, const char *address) {
 
 /* ---- the configuration counts ---- */
 
-static void apply_config(struct program *program) {
+static void apply_files(struct program *program) {
   const struct config *config = &program->config;
   struct scheduler *scheduler = &program->daemon.scheduler;
   struct overrides overrides = config->overrides;
   uint64_t now_ns = clock_now_ns();
+  user_names_use(&program->files.names);
   log_setup("gpushare-daemon", config->log);
   scheduler->grace_ns = config->grace_ns;
   scheduler->host_memory_bytes = config->host_memory_bytes;
@@ -222,7 +244,7 @@ static void apply_config(struct program *program) {
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
   program->daemon.evict_after = config->evict_after;
-  program->server.group = permission_find_group(config->group);
+  program->server.group = program->files.group;
   if (program->server.group == PERMISSION_NO_GROUP)
     log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
   gpus_settle(&program->daemon, now_ns);
@@ -355,27 +377,62 @@ static void keep_state(const struct program *program, struct config *fresh) {
   strcpy(fresh->state, program->config.state);
 }
 
-static void reload_config(struct program *program, const char *by) {
-  struct config fresh;
+static void apply_again(struct program *program) {
+  struct config *fresh = &program->files.config;
   char changes[300];
-  notify_reloading(&program->notify, clock_now_ns());
-  if (read_config(program, &fresh) < 0) {
+  keep_socket(program, fresh);
+  keep_state(program, fresh);
+  if (is_spatial_changed(program, fresh))
+    log_warn("a change of spatial needs a restart: it stays as it was");
+  bool changed = config_changes(&program->config, fresh, changes, sizeof changes);
+  program->config = *fresh;
+  events_on_reload(&program->daemon, clock_now_ns());
+  apply_files(program);
+  ask_for_cards(program);
+  log_info("the configuration has been read again, by SIGHUP of %s: %s", program->reads_by.text,
+           changed ? changes : "nothing has changed");
+}
+
+/* SIGRTMIN tells the loop. */
+static void read_and_tell(struct program *program) {
+  read_files(&program->arguments, &program->files);
+  atomic_store(&program->has_read, true);
+  kill(getpid(), SIGRTMIN);
+}
+
+static void *read_apart(void *program) {
+  thread_begin("files");
+  read_and_tell(program);
+  return NULL;
+}
+
+/* Without a thread the loop waits for the files. */
+static void begin_reload(struct program *program) {
+  program->reads = true;
+  program->reads_again = false;
+  if (thread_start(NULL, read_apart, program) < 0)
+    read_and_tell(program);
+}
+
+static void end_reload(struct program *program) {
+  program->reads = false;
+  if (check_files(program) < 0)
     log_error("the configuration stays as it was");
-  } else {
-    keep_socket(program, &fresh);
-    keep_state(program, &fresh);
-    if (is_spatial_changed(program, &fresh))
-      log_warn("a change of spatial needs a restart: it stays as it was");
-    bool changed = config_changes(&program->config, &fresh, changes, sizeof changes);
-    program->config = fresh;
-    user_names_read(USER_NAMES_PATH);
-    events_on_reload(&program->daemon, clock_now_ns());
-    apply_config(program);
-    ask_for_cards(program);
-    log_info("the configuration has been read again, by SIGHUP of %s: %s", by,
-             changed ? changes : "nothing has changed");
-  }
-  notify_ready(&program->notify, program->daemon.client_count);
+  else
+    apply_again(program);
+  if (program->reads_again)
+    begin_reload(program);
+  else
+    notify_ready(&program->notify, program->daemon.client_count);
+}
+
+static void on_hangup(struct program *program, struct log_text by) {
+  notify_reloading(&program->notify, clock_now_ns());
+  program->reads_by = by;
+  if (program->reads)
+    program->reads_again = true;
+  else
+    begin_reload(program);
 }
 
 /* ---- signals ---- */
@@ -400,9 +457,14 @@ static void set_mode(struct program *program, enum gs_mode mode, const char *by)
 
 static void on_signal(struct server *server, const struct signalfd_siginfo *signal) {
   struct program *program = (struct program *)(void *)server;
+  if (signal->ssi_signo == (uint32_t)SIGRTMIN) {
+    if (atomic_exchange(&program->has_read, false)) /* else somebody else has sent it */
+      end_reload(program);
+    return;
+  }
   switch (signal->ssi_signo) {
   case SIGHUP:
-    reload_config(program, sender_of(signal).text);
+    on_hangup(program, sender_of(signal));
     break;
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
@@ -424,7 +486,7 @@ static void on_signal(struct server *server, const struct signalfd_siginfo *sign
 }
 
 static sigset_t block_signals(void) {
-  static const int heard[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD};
+  const int heard[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD, SIGRTMIN};
   sigset_t signals;
   sigemptyset(&signals);
   for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
@@ -481,7 +543,7 @@ static int serve(struct program *program) {
   log_ring_start(); /* a thread keeps the capabilities that it begins with: the lookout has them now */
   await_cards(program);
   open_state(program);
-  apply_config(program);
+  apply_files(program);
   start_spatial(program);
   log_info("listening on %s%s", program->config.socket,
            program->server.passed ? ", opened by the service manager" : "");
@@ -511,10 +573,11 @@ int main(int argc, char **argv) {
   program.arguments = read_arguments(argc, argv);
   if (logs_to_journal())
     log_for_journal();
-  user_names_read(USER_NAMES_PATH);
   notify_open(&program.notify, clock_now_ns());
   int code = EXIT_CONFIG;
-  if (read_config(&program, &program.config) == 0)
+  read_files(&program.arguments, &program.files);
+  program.config = program.files.config;
+  if (check_files(&program) == 0)
     code = serve(&program);
   else
     notify_failing(&program.notify);

@@ -167,47 +167,47 @@ struct log_text label_gpu(const struct sched_gpu *gpu) {
 
 #define NAMES_MAX 4096 /* the first ones of a longer file: nobody waits for the rest */
 
-struct entry {
+struct user_name {
   uid_t uid;
   char name[33]; /* as long as useradd lets it be */
 };
 
-static struct {
-  struct entry *entries;
-  size_t count;
-} names;
+static struct user_names known;
 
-static bool add(const struct passwd *user) {
-  if (names.count % 64 == 0) {
-    struct entry *more = realloc(names.entries, (names.count + 64) * sizeof *more);
+static bool add(struct user_names *names, const struct passwd *user) {
+  if (names->count % 64 == 0) {
+    struct user_name *more = realloc(names->entries, (names->count + 64) * sizeof *more);
     if (!more)
       return false;
-    names.entries = more;
+    names->entries = more;
   }
-  struct entry *entry = &names.entries[names.count++];
+  struct user_name *entry = &names->entries[names->count++];
   entry->uid = user->pw_uid;
   printable_copy(entry->name, user->pw_name, sizeof entry->name);
   return true;
 }
 
-void user_names_read(const char *path) {
+struct user_names user_names_read(const char *path) {
+  struct user_names names = {.count = 0};
   const struct passwd *user;
-  free(names.entries);
-  names.entries = NULL;
-  names.count = 0;
   FILE *file = fopen(path, "re");
-  if (!file)
-    return;
-  while (names.count < NAMES_MAX && (user = fgetpwent(file)) && add(user))
+  while (file && names.count < NAMES_MAX && (user = fgetpwent(file)) && add(&names, user))
     ;
-  fclose(file);
+  if (file)
+    fclose(file);
+  return names;
+}
+
+void user_names_use(const struct user_names *names) {
+  free(known.entries);
+  known = *names;
 }
 
 /* Of several names for a number, the first is what others show, too. */
 const char *user_names_find(uid_t uid) {
-  for (size_t i = 0; i < names.count; i++)
-    if (names.entries[i].uid == uid)
-      return names.entries[i].name;
+  for (size_t i = 0; i < known.count; i++)
+    if (known.entries[i].uid == uid)
+      return known.entries[i].name;
   return NULL;
 }
 

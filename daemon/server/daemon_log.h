@@ -61,14 +61,22 @@ struct log_text label_gpu(const struct sched_gpu *gpu);
  * ---- names of users ----
  *
  * What the users of this machine are called, for the log: by /etc/passwd, read at the start and with the
- * configuration. Why not getpwuid: it may ask a network service, and the event loop would wait. Users of
- * such a service have a number.
+ * configuration. Why not getpwuid: it may ask a network service, for each line of the log. Users of such a
+ * service have a number.
  */
 
 #define USER_NAMES_PATH "/etc/passwd"
 
-/* Those of this file replace those that were known; if it can't be read, there are none. */
-void user_names_read(const char *path);
+struct user_names {
+  struct user_name *entries; /* from malloc */
+  size_t count;
+};
+
+/* Those of this file; if it can't be read, there are none. One thread at a time, any. */
+struct user_names user_names_read(const char *path);
+
+/* They replace those that were known. */
+void user_names_use(const struct user_names *names);
 
 /* NULL: not known. */
 const char *user_names_find(uid_t uid);

@@ -25,7 +25,8 @@
 
 /* Between attempts to connect: a sixteenth of the time that the daemon has been away, within these bounds. A
  * daemon that is started anew is found at once, and one that comes back late within the longer bound. An
- * attempt without a daemon costs some microseconds. */
+ * attempt without a daemon costs some microseconds. Why attempts: a socket that is bound but not yet listened
+ * on can't be watched, nor can a folder that is not there. */
 #define RETRY_PART 16
 #define RETRY_MIN_NS (20 * NS_PER_MS)
 #define RETRY_MAX_NS (200 * NS_PER_MS)

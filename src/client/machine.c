@@ -8,8 +8,9 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-#define MOVED_BYTES (64 * MIB)      /* moved: others wait for the room */
-#define AGAIN_NS (100 * NS_PER_MS)  /* until what has failed to move is tried once more */
+#define MOVED_BYTES (64 * MIB) /* moved: others wait for the room */
+/* Until what has failed to move is tried once more. Why a period: neither host nor driver tells of room. */
+#define AGAIN_NS (100 * NS_PER_MS)
 #define CHANGED_BYTES MIB           /* a change by less of what is allocated is not worth a message */
 #define CHANGED_NS (20 * NS_PER_MS) /* between two reports of that */
 #define SLACK_BYTES (16 * MIB)      /* what is kept of a grant when memory is given back */

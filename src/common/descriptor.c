@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,6 +19,9 @@
 #define WITH_OWN_TABLE (1u << 1) /* CLOSE_RANGE_UNSHARE */
 
 #define TOP 16 /* numbers below a low limit that we use instead */
+
+/* Why system calls open and close: who watches those of the C library (a sanitizer) knows one table only, and
+ * our threads have others. Besides, open(2) and close(2) are cancellation points. */
 
 struct descriptor descriptor_identify(int fd) {
   struct stat file;
@@ -69,7 +70,8 @@ static bool is_at(int fd, const void *path) {
 }
 
 struct descriptor descriptor_open(const char *path) {
-  return descriptor_keep(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY), is_at, path);
+  long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+  return descriptor_keep((int)fd, is_at, path);
 }
 
 bool descriptor_is_ours(const struct descriptor *descriptor) {
@@ -80,7 +82,7 @@ bool descriptor_is_ours(const struct descriptor *descriptor) {
 void descriptor_close(struct descriptor *descriptor) {
   int kept = errno;
   if (descriptor_is_ours(descriptor))
-    close(descriptor->fd);
+    syscall(SYS_close, descriptor->fd);
   *descriptor = DESCRIPTOR_NONE;
   errno = kept;
 }
@@ -167,14 +169,13 @@ __attribute__((noinline)) static void start_frozen(struct frozen *frozen, int fl
 bool descriptor_frozen(void (*action)(void *argument), void *argument) {
   const int thread = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK;
   struct frozen frozen = {.action = action, .argument = argument};
-  sigset_t all, before;
+  sigset_t before;
   lock_enter();
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_block_signals(&before);
   start_frozen(&frozen, thread | CLONE_FILES);
   if (!frozen.ran)
     start_frozen(&frozen, thread);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  thread_restore_signals(&before);
   lock_leave();
   return frozen.ran;
 }

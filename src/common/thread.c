@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -58,16 +57,23 @@ static int create(pthread_t *thread, bool detached, bool scheduled, void *(*body
   return -err;
 }
 
+void thread_block_signals(sigset_t *before) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+void thread_restore_signals(const sigset_t *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
+
 int thread_start(pthread_t *thread, void *(*body)(void *), void *argument) {
-  sigset_t all, before;
+  sigset_t before;
   pthread_t unused;
   int kept = errno;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_block_signals(&before);
   int err = create(thread ? thread : &unused, !thread, true, body, argument);
   if (err == -EPERM || err == -EINVAL) /* a processor is gone, or a sandbox forbids it */
     err = create(thread ? thread : &unused, !thread, false, body, argument);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  thread_restore_signals(&before);
   errno = kept;
   return err;
 }

@@ -92,12 +92,17 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
   enum memory_progress progress = atomic_load(&gate_several) ? memory_land(device) : MEMORY_SETTLED;
   if (progress != MEMORY_SETTLED)
     return progress;
-  for (int i = KINDS - 1; i > 0; i--)
-    if (backends[i]->resident_bytes(device) > own_room(device, i, room_bytes) &&
-        step(device, i, room_bytes, moved) == MEMORY_MOVED)
+  struct {
+    bool made; /* here, and nothing has moved: it comes to the same below */
+    enum memory_progress progress;
+  } way[KINDS] = {{false, MEMORY_SETTLED}};
+  for (int i = KINDS - 1; i > 0; i--) {
+    way[i].made = backends[i]->resident_bytes(device) > own_room(device, i, room_bytes);
+    if (way[i].made && (way[i].progress = step(device, i, room_bytes, moved)) == MEMORY_MOVED)
       return MEMORY_MOVED;
+  }
   for (int i = 1; i < KINDS && progress == MEMORY_SETTLED; i++)
-    progress = step(device, i, room_bytes, moved);
+    progress = way[i].made ? way[i].progress : step(device, i, room_bytes, moved);
   return progress;
 }
 

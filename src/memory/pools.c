@@ -31,8 +31,8 @@ static struct pool *find(CUmemoryPool handle) {
 }
 
 /* An unlisted pool is treated as a plain one, so a lack of memory does no harm. */
-static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
-  struct pool *entry = find(handle);
+static void list(const struct pool *pool) {
+  struct pool *entry = find(pool->handle);
   if (!entry) {
     if (table_count == table_room) {
       size_t room = table_room ? 2 * table_room : 8;
@@ -44,17 +44,7 @@ static void list(CUmemoryPool handle, CUdevice device, enum pool_kind kind) {
     }
     entry = &table[table_count++];
   }
-  *entry = (struct pool){.handle = handle, .device = device, .kind = kind};
-}
-
-static void list_unified(CUmemoryPool handle, CUdevice device, enum pool_kind kind,
-                         const CUmemPoolProps *props) {
-  list(handle, device, kind);
-  struct pool *entry = find(handle);
-  if (entry && props)
-    entry->props = *props;
-  if (entry)
-    entry->permanent = !props;
+  *entry = *pool;
 }
 
 static void unlist(CUmemoryPool handle) {
@@ -116,7 +106,7 @@ static CUresult create_unified(CUmemoryPool *pool, const CUmemPoolProps *like, e
   else if ((result = driver.cuMemPoolCreate(pool, &props)) == CUDA_SUCCESS)
     keep_all(*pool);
   if (result == CUDA_SUCCESS)
-    list_unified(*pool, device, kind, &props);
+    list(&(struct pool){.handle = *pool, .device = device, .kind = kind, .props = props});
   return result;
 }
 
@@ -258,9 +248,10 @@ static CUresult note_pool(CUresult result, const CUmemoryPool *pool, const CUmem
     return result;
   lock_take(&lock);
   if (type == CU_MEM_ALLOCATION_TYPE_PINNED && is_host(location)) {
-    list(*pool, -1, POOL_HOST);
+    list(&(struct pool){.handle = *pool, .device = -1, .kind = POOL_HOST});
   } else if (type == CU_MEM_ALLOCATION_TYPE_MANAGED && !find(*pool)) {
-    list_unified(*pool, location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : -1, POOL_APP, NULL);
+    CUdevice device = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : -1;
+    list(&(struct pool){.handle = *pool, .device = device, .kind = POOL_APP, .permanent = true});
     keep_all(*pool);
   }
   lock_release(&lock);
@@ -320,8 +311,9 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
     return result;
   result = driver.cuMemPoolCreate(pool, poolProps);
   if (result == CUDA_SUCCESS && kind != POOL_PLAIN) {
+    CUdevice device = poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? poolProps->location.id : -1;
     lock_take(&lock);
-    list(*pool, poolProps->location.type == CU_MEM_LOCATION_TYPE_DEVICE ? poolProps->location.id : -1, kind);
+    list(&(struct pool){.handle = *pool, .device = device, .kind = kind});
     lock_release(&lock);
   }
   return result;
@@ -352,7 +344,7 @@ static CUresult destroy(const struct pool *pool) {
     reserves_note_used(pool->handle, device, used_bytes, 0);
   } else {
     lock_take(&lock);
-    list(pool->handle, pool->device, pool->kind);
+    list(pool);
     lock_release(&lock);
   }
   return result;

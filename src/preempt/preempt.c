@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/lock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "driver/driver.h"
 #include "driver/libraries.h"
 #include "gpushare/protocol.h"
@@ -161,17 +162,31 @@ static int go(unsigned gpu) {
   return err;
 }
 
+/* ---- for a thread of the program ---- */
+
+/* Why without signals: a handler that jumps out would leave the lock taken, and the work could not go on. */
+static void take_from_program(struct gpu *g, sigset_t *signals) {
+  thread_block_signals(signals);
+  lock_take(&g->lock);
+}
+
+static void release_to_program(struct gpu *g, const sigset_t *signals) {
+  lock_release(&g->lock);
+  thread_restore_signals(signals);
+}
+
 /* These channels have come since the stop. If they can't be stopped they run; the others stand still all the
  * same, as whoever has stopped them may have taken their memory away. */
 static void stop_new(unsigned gpu, const struct channels_object *group) {
   struct gpu *g = &gpus[gpu];
+  sigset_t signals;
   if (!atomic_load(&g->stopped))
     return;
-  lock_take(&g->lock);
+  take_from_program(g, &signals);
   int err = atomic_load(&g->stopped) ? send_all(gpu, group, true) : 0;
-  lock_release(&g->lock);
   if (err)
     give_up(g, err, "stop");
+  release_to_program(g, &signals);
 }
 
 /* ---- slices ---- */
@@ -206,12 +221,13 @@ static int set_slice(unsigned gpu, const struct channels_object *group) {
 /* Of a group that libcuda has made, or set a slice of. */
 static void slice_new(unsigned gpu, const struct channels_object *group) {
   struct gpu *g = &gpus[gpu];
+  sigset_t signals;
   if (!atomic_load(&g->slice_us))
     return;
-  lock_take(&g->lock);
+  take_from_program(g, &signals);
   if (atomic_load(&g->slice_us))
     set_slice(gpu, group);
-  lock_release(&g->lock);
+  release_to_program(g, &signals);
 }
 
 /* ---- what libcuda does ---- */

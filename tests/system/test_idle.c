@@ -1,6 +1,9 @@
 /* test_idle.c - who does nothing on a GPU holds nobody up there, and finding out whether he does disturbs
  * nobody. */
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/clock.h"
@@ -47,6 +50,65 @@ TEST(quiet_beside_a_per_thread_stream) {
   process_say(holder, "go");
   process_expect(holder, "ok", NULL, 0);
   process_wait_exit(holder, 0);
+  scene_end(&scene);
+}
+
+/* How often this thread has waited for something, so far; 0 if it is none of the library's. */
+static uint64_t count_waits_of(const struct process *process, const char *thread) {
+  char path[64], line[128];
+  uint64_t waits = 0;
+  bool ours = false;
+  snprintf(path, sizeof path, "/proc/%d/task/%.12s/status", process->pid, thread);
+  FILE *status = *thread == '.' ? NULL : fopen(path, "re");
+  while (status && fgets(line, sizeof line, status)) {
+    ours |= strncmp(line, "Name:\tgpushare", 14) == 0;
+    if (strncmp(line, "voluntary_ctxt_switches:", 24) == 0)
+      waits = strtoull(line + 24, NULL, 10);
+  }
+  if (status)
+    fclose(status);
+  return ours ? waits : 0;
+}
+
+static uint64_t count_waits(const struct process *process) {
+  char path[64];
+  uint64_t waits = 0;
+  snprintf(path, sizeof path, "/proc/%d/task", process->pid);
+  DIR *threads = opendir(path);
+  CHECK(threads, "%s", path);
+  for (const struct dirent *thread; (thread = readdir(threads));)
+    waits += count_waits_of(process, thread->d_name);
+  closedir(threads);
+  CHECK(waits > 0, "none of its threads is ours");
+  return waits;
+}
+
+/* For one second: what has just happened may take its time. */
+static void await_stillness(const struct process *process) {
+  uint64_t before, deadline = deadline_in(PROCESS_LIMIT_S);
+  do {
+    CHECK(deadline_left_ms(deadline) > 0, "its threads go on waking up");
+    before = count_waits(process);
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+  } while (count_waits(process) != before);
+}
+
+/* Whether it holds the GPU, or its memory has left for another job that goes on, or it is paused. */
+TEST(idle_jobs_wake_up_for_nothing) {
+  scene_begin(&scene, "small,capacity=32MiB");
+  scene_start_daemon(&scene, "--mode", "auto", "--tq", "3600", NULL);
+  struct process *idler = scene_start(&scene, NULL, "idler", NULL);
+  process_expect(idler, "idle", NULL, 0);
+  await_stillness(idler);
+  struct process *job = scene_start(&scene, NULL, "job", "--bytes", "28M", "--rounds", "0", NULL);
+  process_expect(job, "filled", NULL, 0);
+  await_stillness(idler);
+  CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
+  await_stillness(idler);
+  CHECK(scene_ctl(&scene, NULL, 0, "resume", "1", NULL) == 0);
+  process_say(job, "stop");
+  process_wait_exit(job, 0);
+  process_finish(idler);
   scene_end(&scene);
 }
 

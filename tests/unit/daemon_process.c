@@ -44,6 +44,23 @@ static void wait_until_it_answers(const struct daemon_process *daemon) {
   close(fd);
 }
 
+void daemon_configure(const struct daemon_process *daemon, const char *text) {
+  FILE *file = fopen(daemon->config, "w");
+  ck_assert_ptr_nonnull(file);
+  fputs(text, file);
+  fclose(file);
+  int fd = connect_to(daemon);
+  struct gs_msg msg = wire_msg(GS_GET_EVENTS, GS_GPU_ALL);
+  msg.get_events.follow = true;
+  tell(fd, &msg);
+  uint64_t from_seq = expect(fd, GS_EVENTS_BEGIN).events.next_seq;
+  kill(daemon->pid, SIGHUP);
+  do
+    msg = hear(fd);
+  while (msg.type != GS_EVENT || msg.event.kind != GS_EVENT_RELOADED || msg.event.seq < from_seq);
+  close(fd);
+}
+
 void daemon_start(struct daemon_process *daemon, const char *const *arguments) {
   if (!*daemon->folder) {
     strcpy(daemon->folder, "/tmp/gpushare-test-XXXXXX");

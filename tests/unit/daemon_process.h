@@ -24,6 +24,9 @@ int daemon_wait(struct daemon_process *daemon);
 /* End it, orderly, and remove what is left. */
 void daemon_clean_up(struct daemon_process *daemon);
 
+/* This becomes its configuration: by SIGHUP, and once that has been read. */
+void daemon_configure(const struct daemon_process *daemon, const char *text);
+
 /* Connect. */
 int connect_to(const struct daemon_process *daemon);
 

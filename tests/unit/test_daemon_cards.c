@@ -125,11 +125,7 @@ TEST(an_unused_gpu_can_be_set) {
 
 TEST(the_configuration_may_name_an_index) {
   start("gpus=2");
-  FILE *file = fopen(it->config, "w");
-  fputs("[gpu 1]\ncapacity = 5G\n", file);
-  fclose(file);
-  kill(it->pid, SIGHUP);
-  get_status(it, GS_STATUS_DAEMON);
+  daemon_configure(it, "[gpu 1]\ncapacity = 5G\n");
   show_status();
   output_has("of 79.0 GiB");
   output_has("of 5.0 GiB");

@@ -2,7 +2,6 @@
  * and what becomes of the others. */
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -247,24 +246,16 @@ TEST(never_is_never) {
   expect_silence(it, other.fd);
 }
 
-static void configure(const char *text) {
-  FILE *file = fopen(it->config, "w");
-  ck_assert_ptr_nonnull(file);
-  fputs(text, file);
-  fclose(file);
-  kill(it->pid, SIGHUP);
-}
-
 /* For those, too, that are silent by then. */
 TEST(the_time_that_counts_is_the_one_that_is_set) {
   start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
-  configure("evict_after = 0\n");
+  daemon_configure(it, "evict_after = 0\n");
   struct client holder = come(GIB, SWAP);
   run(&holder);
   struct client other = come(GIB, SWAP);
   while (!(get_status(it, GS_STATUS_JOB).job_status.flags & GS_STATE_OVERDUE))
     ;
-  configure("evict_after = 1\n");
+  daemon_configure(it, "evict_after = 1\n");
   await_grant(&other);
   hear_evicted(&holder);
 }
@@ -294,7 +285,7 @@ static int count_events(const char *words) {
 /* Silent on two GPUs, it loses its place once: that it is closed counts at once. */
 TEST(who_is_silent_on_two_gpus_is_evicted_once) {
   start((const char *const[]){"--mode", "on", "--grace", "50ms", "--tq", "1ms", NULL});
-  configure("evict_after = 0\n");
+  daemon_configure(it, "evict_after = 0\n");
   int silent = register_client(it), first, second;
   for (uint32_t i = 0; i < 2; i++) {
     attach_gpu(silent, i, SWAP);
@@ -308,7 +299,7 @@ TEST(who_is_silent_on_two_gpus_is_evicted_once) {
   tell_simple(second, GS_REQ_LOCK);
   while (count_events("does not stop in time") < 2)
     ;
-  configure("evict_after = 1\n");
+  daemon_configure(it, "evict_after = 1\n");
   while (hear(silent).type != GS_EVICTED)
     ;
   while (hear(first).type != GS_LOCK_OK)

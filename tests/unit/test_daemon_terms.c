@@ -2,7 +2,6 @@
  * jobs, what is learnt from their runs. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -293,13 +292,6 @@ TEST(what_programs_ask_for_has_bounds) {
   given(5000, -12, 0, 0);
 }
 
-static void set_bounds(const char *text) {
-  FILE *file = fopen(it->config, "w");
-  fputs(text, file);
-  fclose(file);
-  kill(it->pid, SIGHUP);
-}
-
 static enum gs_class given_class(void) { return (enum gs_class)terms().terms_status.class; }
 
 static void declare_production(int fd) {
@@ -333,7 +325,7 @@ TEST(a_user_has_bounds_of_its_own) {
     return;
   attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
   expect(fd, GS_LOCK_OK);
-  set_bounds("[user 65534]\nmax_weight = 300\nmax_priority = 7\nproduction = yes\nmax_jobs = 1\n");
+  daemon_configure(it, "[user 65534]\nmax_weight = 300\nmax_priority = 7\nproduction = yes\nmax_jobs = 1\n");
   expect(fd, GS_CAPACITY); /* the settings are applied anew */
   declare(fd, 500, 12, 0, 0);
   given(300, 7, 0, 0);
@@ -357,7 +349,7 @@ TEST(a_user_has_a_limit_of_memory) {
   attach_card(one, 1, GIB, GS_ATTACH_MANAGED);
   attach_card(two, 1, GIB, GS_ATTACH_MANAGED);
   expect(one, GS_LOCK_OK);
-  set_bounds("[user 65534]\nmax_memory = 3G\n");
+  daemon_configure(it, "[user 65534]\nmax_memory = 3G\n");
   expect(one, GS_CAPACITY);
   struct gs_msg msg = wire_msg(GS_MEM_REQUEST, 0);
   msg.mem.total_bytes = 3 * GIB;
@@ -422,7 +414,7 @@ TEST(bounds_can_change) {
   attach_with_wishes(fd);
   given(GS_WEIGHT_DEFAULT, 0, 0, 0);
   expect(fd, GS_LOCK_OK);
-  set_bounds("max_weight = 300\nmax_priority = 7\n");
+  daemon_configure(it, "max_weight = 300\nmax_priority = 7\n");
   expect(fd, GS_CAPACITY); /* the settings are applied anew */
   ck_assert_uint_eq(expect(fd, GS_SHARE).share.slice_us, 6144);
   given(300, 7, 0, 0);

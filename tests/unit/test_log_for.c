@@ -122,12 +122,17 @@ TEST(what_is_left_out_is_as_loud_as_it_was) {
   ck_assert_ptr_nonnull(strstr(last, "left out"));
 }
 
+static void use_names_of(const char *path) {
+  struct user_names names = user_names_read(path);
+  user_names_use(&names);
+}
+
 TEST(who_and_what_is_left_out) {
   char path[] = "/tmp/gpushare-passwd-XXXXXX";
   FILE *file = fdopen(mkstemp(path), "w");
   fputs("root:x:0:0::/root:/bin/sh\nal\tice:x:1000:1000::/:\nother:x:1000:1000::/:\nno user\n", file);
   fclose(file);
-  user_names_read(path);
+  use_names_of(path);
   remove(path);
   ck_assert_str_eq(user_names_find(1000), "al?ice");
   ck_assert_ptr_null(user_names_find(1001));
@@ -136,7 +141,7 @@ TEST(who_and_what_is_left_out) {
   log_for_end();
   ck_assert_ptr_nonnull(
       strstr(last, " more lines like this, caused by al?ice (uid 1000), are left out: number ... of ...\n"));
-  user_names_read("/nowhere");
+  use_names_of("/nowhere");
   ck_assert_ptr_null(user_names_find(1000));
 }
 

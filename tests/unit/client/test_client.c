@@ -203,8 +203,17 @@ static void *jump_out_of_a_wait(void *unused) {
   return unused;
 }
 
+/* gcc's thread sanitizer runs a handler at the end of a call that it knows: that which has taken the lock. */
+#ifdef __SANITIZE_THREAD__
+enum { HANDLERS_ARE_LATE = true };
+#else
+enum { HANDLERS_ARE_LATE = false };
+#endif
+
 START_TEST(a_wait_may_be_left_by_a_jump) {
   pthread_t thread;
+  if (HANDLERS_ARE_LATE)
+    return;
   sigaction(SIGUSR1, &(struct sigaction){.sa_handler = jump}, NULL);
   stage = 0;
   __real_pthread_create(&thread, NULL, jump_out_of_a_wait, NULL);

@@ -264,6 +264,21 @@ START_TEST(unified_memory_makes_way_for_swap_memory) {
 }
 END_TEST
 
+static unsigned refused_moves;
+static void count_move(void) { refused_moves++; }
+
+START_TEST(what_the_driver_refuses_is_tried_once_in_a_step) {
+  struct memory_moved moved = {0};
+  start(GS_MEMORY_MANAGED);
+  get(64 * MIB);
+  memory_close(0, true);
+  fake.refuse_prefetch = CUDA_ERROR_OUT_OF_MEMORY;
+  fake.on_prefetch = count_move;
+  ck_assert_int_eq(memory_step(0, 0, &moved), MEMORY_SETTLED);
+  ck_assert_uint_eq(refused_moves, 1);
+}
+END_TEST
+
 START_TEST(host_memory_is_made_ready_while_moves_may_come) {
   start(GS_MEMORY_SWAP);
   get(64 * MIB);
@@ -456,6 +471,7 @@ int main(void) {
   tcase_add_test(cases, unified_memory_opens_with_enough);
   tcase_add_test(cases, pinned_memory_takes_of_the_room);
   tcase_add_test(cases, unified_memory_makes_way_for_swap_memory);
+  tcase_add_test(cases, what_the_driver_refuses_is_tried_once_in_a_step);
   tcase_add_test(cases, host_memory_is_made_ready_while_moves_may_come);
   tcase_add_test(cases, a_peer_reaches_swap_memory_once_the_program_has_said_so);
   tcase_add_test(cases, a_peer_need_not_wait_for_unified_memory);

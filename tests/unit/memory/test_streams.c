@@ -408,7 +408,12 @@ END_TEST
 START_TEST(the_drivers_own_pool_of_unified_memory_cannot_be_destroyed) {
   CUmemoryPool pool = unified_pool(3);
   CUdeviceptr address;
-  ck_assert_int_eq(hook_cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+  cuuint64_t wanted = 5 * MIB;
+  ck_assert_int_eq(hook_cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &wanted),
+                   CUDA_SUCCESS);
+  for (int i = 0; i < 2; i++) /* a refusal changes nothing */
+    ck_assert_int_eq(hook_cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+  ck_assert_uint_eq(threshold_of(pool), wanted);
   ck_assert_int_eq(hook_cuMemAllocFromPoolAsync(&address, MIB, pool, STREAM), CUDA_SUCCESS);
   ck_assert_uint_eq(used(), MIB);
   ck_assert_uint_eq(memory_usage(0).pinned_bytes, 0);

@@ -1,4 +1,6 @@
 /* test_preempt.c - which channels are known, and what is sent for them. */
+#include <setjmp.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -396,6 +398,56 @@ START_TEST(a_go_is_not_overtaken_by_a_stop) {
 }
 END_TEST
 
+/* A signal comes within a stop, or a slice, of new channels, and its handler jumps out of the driver's call.
+ */
+static sigjmp_buf before_call;
+static void jump_out(int unused) {
+  (void)unused;
+  siglongjmp(before_call, 1);
+}
+static uint32_t signal_in_stop(const struct rm_stop_channels *list) {
+  if (list->stop)
+    raise(SIGUSR1);
+  return RM_OK;
+}
+static uint32_t signal_in_slice(uint64_t us) {
+  if (us == 100)
+    raise(SIGUSR1);
+  return RM_OK;
+}
+
+static void make_context_and_jump(void) {
+  pthread_t thread;
+  signal(SIGUSR1, jump_out);
+  if (sigsetjmp(before_call, 1) == 0) {
+    make_context(0, 200);
+    ck_abort_msg("no signal has come");
+  }
+  answer = NULL;
+  slice_answer = NULL;
+  ck_assert_int_eq(pthread_create(&thread, NULL, go_elsewhere, NULL), 0);
+  pthread_join(thread, NULL);
+  ck_assert_int_eq(preempt_slice(0, 0), 0);
+  ck_assert_uint_eq(count_stopped(), 0);
+}
+
+START_TEST(a_jump_out_of_a_stop_leaves_no_lock) {
+  begin_able();
+  ck_assert_int_eq(preempt_stop(0), 0);
+  answer = signal_in_stop;
+  make_context_and_jump();
+}
+END_TEST
+
+START_TEST(a_jump_out_of_a_slice_leaves_no_lock) {
+  begin_able();
+  ck_assert_int_eq(preempt_slice(0, 100), 0);
+  ck_assert_int_eq(preempt_stop(0), 0);
+  slice_answer = signal_in_slice;
+  make_context_and_jump();
+}
+END_TEST
+
 /* Nothing is sent for a channel that is as it shall be, and for none twice. */
 static uint32_t refuse_again(const struct rm_stop_channels *list) {
   for (uint32_t i = 0; i < list->count; i++) {
@@ -650,6 +702,8 @@ int main(void) {
                                 a_context_made_while_stopped_is_stopped,
                                 a_context_that_cannot_be_stopped_lets_nothing_else_on,
                                 a_go_is_not_overtaken_by_a_stop,
+                                a_jump_out_of_a_stop_leaves_no_lock,
+                                a_jump_out_of_a_slice_leaves_no_lock,
                                 nothing_is_stopped_twice,
                                 what_is_scheduled_is_stopped_anew,
                                 of_two_with_one_handle_none_is_forgotten,
