@@ -1,7 +1,6 @@
 /* swap_world.c - the simulated driver, and stand-ins for client, gate and host. */
 #include "swap_world.h"
 
-#include <check.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include "memory/pinned.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
+#include "../suite.h"
 #include "sim.h"
 
 struct world world;
