@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../suite.h"
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/host.h"
@@ -20,7 +21,6 @@
 #include "memory/pinned.h"
 #include "memory/swap/swap.h"
 #include "settings.h"
-#include "../suite.h"
 #include "sim.h"
 
 struct world world;
