@@ -1,7 +1,8 @@
 /*
  * job.c - a program that uses a GPU as others do, through the driver API: allocates, fills, transforms in
  * rounds, and verifies every byte on the host at the end. It knows nothing of gpushare. For the tests and for
- * scripts/demo.
+ * scripts/demo. Each round transforms a quarter of the memory, and touches all of it: the simulated GPU
+ * computes on the processor.
  *
  * usage: job [options]
  *   --bytes SIZE     memory per worker (64M)          --buffers N   in so many allocations (2)
@@ -37,6 +38,7 @@
 #define WORKERS_MAX 16
 #define BUFFERS_MAX 64
 #define BLOCK_THREADS 256
+#define QUARTERS 4
 
 static struct {
   uint64_t bytes, spin_ns, scratch_bytes;
@@ -49,7 +51,7 @@ struct worker {
   pthread_t thread;
   CUcontext context;
   CUstream stream;
-  CUfunction fill, add, spin;
+  CUfunction fill, add, touch, spin;
   CUdeviceptr buffers[BUFFERS_MAX];
   uint64_t words; /* per buffer */
   uint64_t rounds_done;
@@ -103,8 +105,21 @@ static void launch_fill(struct worker *worker, int buffer) {
   launch(worker, worker->fill, worker->words, (void *[]){&worker->buffers[buffer], &worker->words, &seed});
 }
 
-static void launch_add(struct worker *worker, int buffer, uint64_t delta) {
-  launch(worker, worker->add, worker->words, (void *[]){&worker->buffers[buffer], &worker->words, &delta});
+/* Of a buffer: the words from which on its quarters are. */
+static uint64_t quarter_start(const struct worker *worker, uint64_t quarter) {
+  return worker->words * quarter / QUARTERS;
+}
+
+static void launch_add(struct worker *worker, int buffer, uint64_t round) {
+  uint64_t first = quarter_start(worker, round % QUARTERS), delta = round_delta(round);
+  uint64_t words = quarter_start(worker, round % QUARTERS + 1) - first;
+  CUdeviceptr at = worker->buffers[buffer] + first * sizeof(uint64_t);
+  launch(worker, worker->add, words, (void *[]){&at, &words, &delta});
+}
+
+static void launch_touch(struct worker *worker, int buffer) {
+  uint64_t bytes = worker->words * sizeof(uint64_t);
+  launch(worker, worker->touch, bytes / GS_TOUCH_STRIDE + 1, (void *[]){&worker->buffers[buffer], &bytes});
 }
 
 static void launch_spin(struct worker *worker) {
@@ -124,8 +139,10 @@ static void use_scratch(struct worker *worker, uint64_t round) {
 static void submit_round(struct worker *worker, uint64_t round) {
   if (options.scratch_bytes)
     use_scratch(worker, round);
-  for (int b = 0; b < options.buffers; b++)
-    launch_add(worker, b, round_delta(round));
+  for (int b = 0; b < options.buffers; b++) {
+    launch_add(worker, b, round);
+    launch_touch(worker, b);
+  }
   if (options.spin_ns)
     launch_spin(worker);
 }
@@ -168,9 +185,10 @@ static void work(struct worker *worker) {
   worker->rounds_done = round;
 }
 
-static uint64_t sum_of_deltas(uint64_t rounds) {
+/* What the rounds have added to a quarter. */
+static uint64_t sum_of_deltas(uint64_t quarter, uint64_t rounds) {
   uint64_t sum = 0;
-  for (uint64_t round = 0; round < rounds; round++)
+  for (uint64_t round = quarter; round < rounds; round += QUARTERS)
     sum += round_delta(round);
   return sum;
 }
@@ -185,13 +203,20 @@ static uint64_t *copied_to_host(struct worker *worker, int buffer) {
   return host;
 }
 
+static uint64_t wrong_words(const struct worker *worker, const uint64_t *host, uint64_t seed) {
+  uint64_t wrong = 0;
+  for (uint64_t quarter = 0; quarter < QUARTERS; quarter++) {
+    uint64_t added = sum_of_deltas(quarter, worker->rounds_done);
+    for (uint64_t i = quarter_start(worker, quarter); i < quarter_start(worker, quarter + 1); i++)
+      wrong += host[i] != gs_hash(seed, i) + added;
+  }
+  return wrong;
+}
+
 static void verify(struct worker *worker) {
-  uint64_t added = sum_of_deltas(worker->rounds_done);
   for (int b = 0; b < options.buffers; b++) {
     uint64_t *host = copied_to_host(worker, b);
-    uint64_t seed = seed_of(worker, b), wrong = 0;
-    for (uint64_t i = 0; i < worker->words; i++)
-      wrong += host[i] != gs_hash(seed, i) + added;
+    uint64_t wrong = wrong_words(worker, host, seed_of(worker, b));
     free(host);
     if (wrong == 0)
       continue;
@@ -270,6 +295,7 @@ static void make_contexts(void) {
         workers[w].context = context;
         must(cuModuleGetFunction(&workers[w].fill, module, "gs_fill"), "gs_fill");
         must(cuModuleGetFunction(&workers[w].add, module, "gs_add"), "gs_add");
+        must(cuModuleGetFunction(&workers[w].touch, module, "gs_touch"), "gs_touch");
         must(cuModuleGetFunction(&workers[w].spin, module, "gs_spin"), "gs_spin");
       }
     }

@@ -1,7 +1,6 @@
 /* daemon_process.c - a real daemon on a socket of its own, and connections to it, for tests. */
 #include "daemon_process.h"
 
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/wire.h"
+#include "suite.h"
 
 #define PATIENCE_MS 120000
 #define CARD_BYTES (UINT64_C(16) << 30)

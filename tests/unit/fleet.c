@@ -1,11 +1,11 @@
 /* fleet.c - clients on several GPUs, some of them in gangs, on a clock of their own. */
 #include "fleet.h"
 
-#include <check.h>
 #include <string.h>
 
 #include "common/splitmix.h"
 #include "played_clock.h"
+#include "suite.h"
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }

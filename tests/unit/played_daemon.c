@@ -1,11 +1,11 @@
 /* played_daemon.c - see played_daemon.h. */
 #include "played_daemon.h"
 
-#include <check.h>
 #include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "suite.h"
 
 struct daemon it;
 struct users users;

@@ -1,7 +1,6 @@
 /* played_status.c - a daemon that answers one question for its status. */
 #include "played_status.h"
 
-#include <check.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/wire.h"
+#include "suite.h"
 
 static struct sockaddr_un address = {.sun_family = AF_UNIX};
 static struct gs_msg msgs[32];

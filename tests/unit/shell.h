@@ -2,11 +2,12 @@
 #ifndef GS_TEST_SHELL_H
 #define GS_TEST_SHELL_H
 
-#include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
+
+#include "suite.h"
 
 static char output[65536]; /* of the last command */
 

@@ -5,6 +5,10 @@
 #include <check.h>
 #include <stdlib.h>
 
+/* Check notes the place of each assertion that holds by a write(2), to tell it where a test crashes. Here a
+ * crash is told by its test alone: random histories make millions of assertions. */
+#define _mark_point(file, line) ((void)0)
+
 static inline int suite_run(Suite *suite) {
   SRunner *runner = srunner_create(suite);
   srunner_run_all(runner, CK_ENV);

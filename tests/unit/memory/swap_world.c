@@ -1,13 +1,13 @@
 /* swap_world.c - the simulated driver, and stand-ins for client, gate and host. */
 #include "swap_world.h"
 
-#include <check.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "../suite.h"
 #include "client/client.h"
 #include "common/clock.h"
 #include "common/host.h"

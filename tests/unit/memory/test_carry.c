@@ -469,13 +469,17 @@ static void break_something(int kind, int time) {
   }
 }
 
+/* Twelve parts. */
+enum { ALLOCATIONS = 9 };
+static size_t size_of(int i) { return (i % 3 ? 2 : 34) * MIB; }
+
 /* On the way out, and then on the way in. */
 START_TEST(calls_that_fail) {
   int kind = _i % KINDS, time = _i / KINDS % TIMES;
   bool outward = _i < KINDS * TIMES;
-  CUdeviceptr memory[3];
-  for (int i = 0; i < 3; i++)
-    memory[i] = get_filled(100 * MIB, (uint64_t)i);
+  CUdeviceptr memory[ALLOCATIONS];
+  for (int i = 0; i < ALLOCATIONS; i++)
+    memory[i] = get_filled(size_of(i), (uint64_t)i);
   carry_prepare(0);
   if (outward)
     break_something(kind, time);
@@ -485,8 +489,8 @@ START_TEST(calls_that_fail) {
   ck_assert_uint_eq(on_card(), 0);
   ck_assert_uint_eq(carry_bytes(0), slabs_used_bytes());
   come();
-  for (int i = 0; i < 3; i++)
-    ck_assert(intact(memory[i], 100 * MIB, (uint64_t)i));
+  for (int i = 0; i < ALLOCATIONS; i++)
+    ck_assert(intact(memory[i], size_of(i), (uint64_t)i));
   fails_at = 0;
   if (outward)
     check_prefetched(); /* for good */
