@@ -108,6 +108,14 @@ bool stage_job(struct child *child, const char *role, uint64_t bytes, const char
   return start(child, role, bytes, environment, 4);
 }
 
+bool stage_lone_job(struct child *child, const char *role, uint64_t bytes, const char *memory) {
+  char setting[64];
+  const char *environment[CHILD_ENVIRONMENT_MAX] = {stage.preload, "GPUSHARE_SOCKET=/nonexistent/daemon.sock",
+                                                    setting};
+  snprintf(setting, sizeof setting, "GPUSHARE_MEMORY=%s", memory);
+  return start(child, role, bytes, environment, 3);
+}
+
 static bool look_at_card(struct card *card) {
   struct child worker;
   char text[CHILD_TEXT_SIZE];

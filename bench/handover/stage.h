@@ -24,6 +24,8 @@ bool stage_worker(struct child *child, const char *role, uint64_t bytes);
 
 /* A job under gpushare; memory as in GPUSHARE_MEMORY. */
 bool stage_job(struct child *child, const char *role, uint64_t bytes, const char *memory);
+/* The same without a daemon. */
+bool stage_lone_job(struct child *child, const char *role, uint64_t bytes, const char *memory);
 
 /* ---- the daemon ---- */
 

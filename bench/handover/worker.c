@@ -74,6 +74,8 @@ static int role_run(const char *role, uint64_t bytes) {
     return flood_run();
   if (strcmp(role, "bursts") == 0)
     return bursts_run();
+  if (strcmp(role, "loops") == 0)
+    return loops_run();
   if (strncmp(role, RUSH, strlen(RUSH)) == 0 && parse_duration_ns(role + strlen(RUSH), &ns) == 0)
     return rush_run(ns);
   if (strncmp(role, TICKS, strlen(TICKS)) == 0 && parse_duration_ns(role + strlen(TICKS), &ns) == 0)

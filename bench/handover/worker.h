@@ -1,7 +1,7 @@
 /*
- * worker.h - the processes of bench_handover, bench_turns and bench_react that use the card, each with a role
- * of its own. They get what they are to do as arguments, and tell what came of it in packets over the socket
- * that is their standard input: one short text each.
+ * worker.h - the processes of bench_handover, bench_turns, bench_react and bench_loops that use the card,
+ * each with a role of its own. They get what they are to do as arguments, and tell what came of it in packets
+ * over the socket that is their standard input: one short text each.
  */
 #ifndef GS_BENCH_WORKER_H
 #define GS_BENCH_WORKER_H
@@ -33,5 +33,6 @@ int copies_run(size_t bytes);   /* role copies: of so much, both ways, between t
 int flood_run(void);            /* role flood: millions of atomics on a word of the host's, again and again */
 int ticks_run(uint64_t tick_ns); /* role ticks:DURATION: each kernel counts up board.h's ticks for so long */
 int bursts_run(void);            /* role bursts: works when board.h's order says so */
+int loops_run(void);             /* role loops: plays the loops that it is told to */
 
 #endif

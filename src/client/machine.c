@@ -72,15 +72,22 @@ static bool pages_less(const struct machine *machine, const struct sight *sight)
   return sight->memory.paging_bytes + CHANGED_BYTES <= machine->has.told_paging_bytes;
 }
 
-/* What can't leave must be known to the byte. */
-static void note_memory(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,
-                        const struct sight *sight, struct orders *orders) {
+/* What can't leave must be known to the byte. What is told soon is not news. */
+static bool is_news(const struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes) {
   uint64_t told_bytes = machine->has.told_bytes;
   uint64_t change = total_bytes > told_bytes ? total_bytes - told_bytes : told_bytes - total_bytes;
-  bool others = pinned_bytes != machine->has.pinned_bytes || pages_less(machine, sight);
+  bool differs = pinned_bytes != machine->has.pinned_bytes || change >= CHANGED_BYTES ||
+                 (total_bytes == 0 && change > 0);
+  return differs && !machine->has.report_at_ns;
+}
+
+static void note_memory(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,
+                        const struct sight *sight, struct orders *orders) {
+  bool tells = is_news(machine, total_bytes, pinned_bytes) ||
+               (pages_less(machine, sight) && !machine->has.report_at_ns);
   machine->has.total_bytes = total_bytes;
   machine->has.pinned_bytes = pinned_bytes;
-  if (machine->has.report_at_ns || (!others && change < CHANGED_BYTES && (total_bytes > 0 || change == 0)))
+  if (!tells)
     return;
   machine->has.report_at_ns = machine->reported_ns + CHANGED_NS;
   orders->wake_timers |= machine_check_memory(machine, sight, orders) != UINT64_MAX;
@@ -104,6 +111,12 @@ void machine_note_memory(struct machine *machine, uint64_t total_bytes, uint64_t
 static bool must_ask(const struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes) {
   return total_bytes > machine->granted_bytes ||
          (pinned_bytes > machine->has.pinned_bytes && machine_room_bytes(machine) < total_bytes);
+}
+
+bool machine_looks(const struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes) {
+  return machine->has.told_paging_bytes >= CHANGED_BYTES ||
+         (machine->attached &&
+          (must_ask(machine, total_bytes, pinned_bytes) || is_news(machine, total_bytes, pinned_bytes)));
 }
 
 int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,

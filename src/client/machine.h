@@ -144,6 +144,10 @@ struct machine_question {
 int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,
                 const struct sight *sight, struct orders *orders, struct machine_question *question);
 
+/* Whether it matters to machine_ask and machine_note_memory what the caller sees: most allocations and frees
+ * are only noted. */
+bool machine_looks(const struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes);
+
 /* -EINPROGRESS: none yet; -EINTR: somebody else has asked since; -ENOTCONN; or the daemon's. given_up: it is
  * not waited for any more. */
 int machine_answer(struct machine *machine, const struct machine_question *question, bool given_up);

@@ -60,6 +60,11 @@ static int await_answer(struct machine *machine, const struct machine_question *
   return machine_answer(machine, question, true);
 }
 
+/* What counts of what there is to see. Lock held. */
+static struct sight see(const struct gpu *gpu, uint64_t total_bytes, uint64_t pinned_bytes) {
+  return machine_looks(&gpu->machine, total_bytes, pinned_bytes) ? client_see(gpu) : (struct sight){0};
+}
+
 int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
                           _Atomic uint64_t *seen_ns) {
   struct gpu *gpu = client_gpu(device);
@@ -68,7 +73,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
   lock_take(&client.lock);
   client_attach_device(gpu, device);
   wait_settled(gpu);
-  struct sight sight = client_see(gpu);
+  struct sight sight = see(gpu, total_bytes, pinned_bytes);
   struct orders orders = {0};
   struct machine_question question;
   int err = machine_ask(&gpu->machine, total_bytes, pinned_bytes, &sight, &orders, &question);
@@ -84,7 +89,7 @@ void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned
   if (!gpu)
     return;
   lock_take(&client.lock);
-  struct sight sight = client_see(gpu);
+  struct sight sight = see(gpu, total_bytes, pinned_bytes);
   struct orders orders = {0};
   machine_note_memory(&gpu->machine, total_bytes, pinned_bytes, &sight, &orders);
   client_obey(gpu, &orders);

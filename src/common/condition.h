@@ -17,6 +17,7 @@
 
 struct condition {
   _Atomic uint32_t changes; /* futex */
+  bool awaited;             /* under the lock; a thread may have begun to wait since the last change */
 };
 
 /* Wait, the lock held, until woken or past deadline_ns (UINT64_MAX: none), or for no reason. False once the
@@ -25,6 +26,7 @@ static inline bool condition_wait(struct condition *condition, struct lock *lock
   int saved = errno;
   uint32_t seen = atomic_load(&condition->changes);
   uint64_t now_ns = deadline_ns == UINT64_MAX ? 0 : clock_now_ns();
+  condition->awaited = true;
   lock_release(lock);
   if (now_ns < deadline_ns)
     futex_wait(&condition->changes, seen, deadline_ns == UINT64_MAX ? UINT64_MAX : deadline_ns - now_ns);
@@ -34,8 +36,11 @@ static inline bool condition_wait(struct condition *condition, struct lock *lock
          clock_now_ns() < deadline_ns;
 }
 
-/* With the lock held. */
+/* With the lock held. Costs nothing where nobody waits. */
 static inline void condition_wake_all(struct condition *condition) {
+  if (!condition->awaited)
+    return;
+  condition->awaited = false;
   atomic_fetch_add(&condition->changes, 1);
   futex_wake(&condition->changes, INT32_MAX);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -19,14 +20,14 @@
 /* Who says that it waits is in the driver after this time. */
 #define WAITS_NS (50 * NS_PER_MS)
 
-/* Protects all below. Never held over a call of the driver. */
+/* Protects all below, of which the count may be read without. Never held over a call of the driver. */
 static struct lock lock = LOCK(LOCK_CAPTURE);
 static struct condition changed;
 static struct {
   CUstream stream;
   CUcontext context;
 } captures[CAPTURES_MAX]; /* capturing, or about to */
-static unsigned count;
+static _Atomic unsigned count;
 static unsigned forbidden;
 static unsigned lenient; /* of those that forbid: they wait in the driver, or are about to */
 static uint64_t lenient_since_ns;
@@ -62,6 +63,8 @@ static void wait_allowed(void) {
 
 static bool drop(CUstream stream) {
   bool found = false;
+  if (capture_count() == 0)
+    return false;
   lock_take(&lock);
   for (unsigned i = 0; i < count && !found; i++)
     if (captures[i].stream == stream) {
@@ -97,12 +100,7 @@ void capture_context_gone(CUcontext context) {
   lock_release(&lock);
 }
 
-unsigned capture_count(void) {
-  lock_take(&lock);
-  unsigned now = count;
-  lock_release(&lock);
-  return now;
-}
+unsigned capture_count(void) { return atomic_load(&count); }
 
 void capture_forbid(void) {
   lock_take(&lock);

@@ -315,7 +315,9 @@ static bool await_turn(CUdevice device) {
 
 static _Atomic unsigned stops_forbidden;
 
-#define IDLE_LOOK_FIRST_NS (NS_PER_MS / 50)
+/* Natively the driver spins. So short work is looked at again and again, and long work is found finished at
+ * most an eighth of its time later. */
+#define SPIN_NS (NS_PER_MS / 10)
 #define IDLE_LOOK_LAST_NS NS_PER_MS
 #define OTHERS_NS (10 * NS_PER_MS) /* for work that other threads submit meanwhile */
 
@@ -328,14 +330,15 @@ static bool is_busy(CUdevice device) {
  * begins meanwhile ends first, as the driver would refuse the call now. */
 void gate_await_work(CUdevice device) {
   int saved = errno;
-  uint64_t calls = gate_calls(), since_ns = clock_now_ns(), pause_ns = IDLE_LOOK_FIRST_NS;
+  uint64_t calls = gate_calls(), since_ns = clock_now_ns();
   bool can_stop = gate_of(device) && preempt_verdict(device) == PREEMPT_YES && capture_count() == 0;
   while (can_stop && is_busy(device)) {
-    bool others = gate_calls() != calls && clock_now_ns() - since_ns >= OTHERS_NS;
+    uint64_t waited_ns = clock_now_ns() - since_ns, pause_ns = waited_ns / 8;
+    bool others = gate_calls() != calls && waited_ns >= OTHERS_NS;
     if (others && capture_count() == 0)
       break; /* natively what they submit would not be waited for either */
-    clock_sleep(pause_ns);
-    pause_ns = pause_ns < IDLE_LOOK_LAST_NS ? 2 * pause_ns : IDLE_LOOK_LAST_NS;
+    if (waited_ns >= SPIN_NS)
+      clock_sleep(pause_ns < IDLE_LOOK_LAST_NS ? pause_ns : IDLE_LOOK_LAST_NS);
   }
   errno = saved;
 }

@@ -50,7 +50,7 @@ static bool remove_stream(CUstream stream, CUcontext *context) {
   bool found = false;
   lock_take(&lock);
   atomic_fetch_add(&generation, 1);
-  for (size_t i = 0; i < count && !found; i++)
+  for (size_t i = count; i-- > 0 && !found;) /* those that are made and destroyed in a loop are the last */
     if (table[i].stream == stream) {
       *context = table[i].context;
       table[i] = table[--count];
@@ -76,13 +76,19 @@ void streams_note(CUstream stream) {
     atomic_store(&per_thread_seen, true);
 }
 
-/* With the context current. */
+/* With the context current. Whoever asks again and again asks the one that was busy first. */
 static bool context_idle(CUcontext context, void *argument) {
   (void)argument;
   bool busy = driver.cuStreamQuery(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
   lock_take(&lock);
-  for (size_t i = 0; i < count && !busy; i++)
-    busy = table[i].context == context && driver.cuStreamQuery(table[i].stream) == CUDA_ERROR_NOT_READY;
+  for (size_t i = 0; i < count && !busy; i++) {
+    struct entry asked = table[i];
+    busy = asked.context == context && driver.cuStreamQuery(asked.stream) == CUDA_ERROR_NOT_READY;
+    if (busy) {
+      table[i] = table[0];
+      table[0] = asked;
+    }
+  }
   lock_release(&lock);
   return !busy;
 }

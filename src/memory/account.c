@@ -14,13 +14,17 @@ struct ledger account_addresses = LEDGER(LOCK_ACCOUNT);
 struct ledger account_objects = LEDGER(LOCK_ACCOUNT);
 static _Atomic uint64_t away[DEVICES]; /* the sum of away_bytes of the entries of account_addresses */
 
-/* Bytes to give back once the ledger is unlocked again. */
+/* Bytes to give back once the ledger is unlocked again. Nearly always there are none, so nobody looks. */
 struct refund {
-  uint64_t bytes[DEVICES][BACKINGS];
+  bool any;
+  uint64_t bytes[DEVICES][BACKINGS]; /* if there are any */
 };
 
 static void note_refund(const struct allocation *allocation, void *argument) {
   struct refund *refund = argument;
+  if (!refund->any)
+    memset(refund->bytes, 0, sizeof refund->bytes);
+  refund->any = true;
   refund->bytes[allocation->device][allocation->backing] += allocation->bytes;
   struct allocation gone = *allocation;
   allocation_drop_contents(&gone); /* takes no lock but that of the slabs */
@@ -28,14 +32,14 @@ static void note_refund(const struct allocation *allocation, void *argument) {
 }
 
 static void pay_refund(const struct refund *refund) {
-  for (CUdevice device = 0; device < DEVICES; device++)
+  for (CUdevice device = 0; device < DEVICES && refund->any; device++)
     for (int backing = 0; backing < BACKINGS; backing++)
       budget_release(device, backing, refund->bytes[device][backing]);
 }
 
 static int insert(struct ledger *ledger, const struct allocation *allocation) {
   struct refund refund;
-  memset(&refund, 0, sizeof refund);
+  refund.any = false;
   atomic_fetch_add(&away[allocation->device], allocation->away_bytes);
   int err = ledger_insert(ledger, allocation, note_refund, &refund);
   if (err)
@@ -113,7 +117,7 @@ uint64_t account_unified_bytes(CUdevice device) {
 
 void account_context_destroyed(CUcontext context) {
   struct refund refund;
-  memset(&refund, 0, sizeof refund);
+  refund.any = false;
   ledger_remove_context(&account_addresses, context, note_refund, &refund);
   ledger_remove_context(&account_objects, context, note_refund, &refund);
   pay_refund(&refund);

@@ -16,6 +16,8 @@
 #include "memory/memory_port.h"
 #include "settings.h"
 
+_Static_assert(DEVICES <= 64, "a bit for each device");
+
 #define SILENCE_NS NS_PER_S       /* the owner of a turn is not there any more */
 #define LOOK_NS (100 * NS_PER_MS) /* between two looks at that */
 
@@ -34,14 +36,15 @@ struct turn {
 };
 
 struct account {
-  struct turn turn;               /* under books_lock, but for seen_ns */
-  uint64_t used_bytes[BACKINGS];  /* under books_lock */
-  _Atomic uint64_t awaited_bytes; /* of BACKING_PINNED: not on the card yet */
-  _Atomic bool unreported;        /* it has shrunk since the daemon was told */
+  struct turn turn;                      /* under books_lock, but for seen_ns */
+  _Atomic uint64_t used_bytes[BACKINGS]; /* changed under books_lock */
+  _Atomic uint64_t awaited_bytes;        /* of BACKING_PINNED: not on the card yet */
+  bool unreported;                       /* under books_lock; it has shrunk since the daemon was told */
 };
 
 static struct account accounts[DEVICES];
 static struct lock books_lock = LOCK(LOCK_BUDGET); /* held for a few instructions */
+static uint64_t booked;                            /* under books_lock; devices that have had anything */
 static uint64_t host_bytes;                        /* under books_lock; 0: not asked for yet */
 static _Atomic unsigned refusals_logged;           /* a bit for each reason */
 
@@ -57,7 +60,8 @@ static uint64_t sum(const struct account *account) {
 /* How far all devices together are above their cards. */
 static uint64_t excess_bytes(void) {
   uint64_t excess = 0;
-  for (CUdevice device = 0; device < DEVICES; device++) {
+  for (uint64_t rest = booked; rest; rest &= rest - 1) {
+    CUdevice device = __builtin_ctzll(rest);
     uint64_t used = sum(&accounts[device]);
     uint64_t card = used ? device_card_bytes(device) : 0;
     excess = add_saturated(excess, used > card ? used - card : 0);
@@ -83,7 +87,7 @@ static bool exceeds_card(const struct account *account, enum backing backing, ui
 
 /* With the lock held. */
 static void unbook(struct account *account, enum backing backing, uint64_t bytes) {
-  uint64_t *used = &account->used_bytes[backing];
+  _Atomic uint64_t *used = &account->used_bytes[backing];
   *used -= bytes < *used ? bytes : *used;
 }
 
@@ -98,76 +102,67 @@ static void turn_give_back(struct account *account) {
   turn->bytes = 0;
 }
 
-/* Its number; 0: another thread has it, and that is not to be waited for. */
+/* With the lock held, which it lets go of while it waits. Its number; 0: another thread has it, and that is
+ * not to be waited for. */
 static uint64_t turn_begin(struct account *account, bool wait) {
   struct turn *turn = &account->turn;
   const void *thread = &lock_held; /* of this thread */
-  lock_take(&books_lock);
   uint64_t now_ns = clock_now_ns();
   while (turn->thread && turn->thread != thread && now_ns < atomic_load(&turn->seen_ns) + SILENCE_NS) {
-    if (!wait) {
-      lock_release(&books_lock);
+    if (!wait)
       return 0;
-    }
     condition_wait(&turn->over, &books_lock, now_ns + LOOK_NS);
     now_ns = clock_now_ns();
   }
   if (turn->thread) {
     turn_give_back(account);
-    atomic_store(&account->unreported, true);
+    account->unreported = true;
   }
   turn->thread = thread;
   atomic_store(&turn->seen_ns, now_ns);
-  uint64_t number = ++turn->number;
-  lock_release(&books_lock);
-  return number;
+  return ++turn->number;
 }
 
-/* What it had booked stays if `keep`. False: the turn had been lost. */
+/* With the lock held. What it had booked stays if `keep`. False: the turn had been lost. */
 static bool turn_end(struct account *account, uint64_t number, bool keep) {
   struct turn *turn = &account->turn;
-  lock_take(&books_lock);
-  bool mine = turn->number == number;
-  if (mine) {
-    if (!keep)
-      turn_give_back(account);
-    turn->bytes = 0;
-    turn->thread = NULL;
-    condition_wake_all(&turn->over);
-  } else
-    atomic_store(&account->unreported, true); /* what it has told came too late */
-  lock_release(&books_lock);
-  return mine;
+  if (turn->number != number) {
+    account->unreported = true; /* what it has told came too late */
+    return false;
+  }
+  if (!keep)
+    turn_give_back(account);
+  turn->bytes = 0;
+  turn->thread = NULL;
+  condition_wake_all(&turn->over);
+  return true;
 }
 
-/* Enter the bytes into the books, unless they can never fit. -EINTR: the turn has been lost. */
-static int book(CUdevice device, uint64_t number, enum backing backing, uint64_t bytes, bool awaits) {
+/* What there is of all backings, and of what can't leave. */
+struct sums {
+  uint64_t total_bytes, pinned_bytes;
+};
+
+/* With the lock held. */
+static struct sums sums_of(const struct account *account) {
+  return (struct sums){sum(account), account->used_bytes[BACKING_PINNED]};
+}
+
+/* With the lock held, in a turn. Enter the bytes into the books, unless they can never fit. `total_bytes`:
+ * the card as the program sees it. */
+static int book(CUdevice device, enum backing backing, uint64_t bytes, bool awaits, uint64_t total_bytes) {
   struct account *account = &accounts[device];
   struct turn *turn = &account->turn;
-  uint64_t total = budget_total_bytes(device);
-  int err = 0;
-  lock_take(&books_lock);
-  if (turn->number != number)
-    err = -EINTR;
-  else if (exceeds_card(account, backing, bytes, total) || bytes > UINT64_MAX - sum(account))
-    err = -ENOMEM;
-  else {
-    if (awaits)
-      atomic_fetch_add(&account->awaited_bytes, bytes);
-    account->used_bytes[backing] += bytes;
-    turn->backing = backing;
-    turn->bytes = bytes;
-    turn->awaits = awaits;
-  }
-  lock_release(&books_lock);
-  return err;
-}
-
-static void read_books(CUdevice device, uint64_t *total, uint64_t *pinned) {
-  lock_take(&books_lock);
-  *total = sum(&accounts[device]);
-  *pinned = accounts[device].used_bytes[BACKING_PINNED];
-  lock_release(&books_lock);
+  if (exceeds_card(account, backing, bytes, total_bytes) || bytes > UINT64_MAX - sum(account))
+    return -ENOMEM;
+  if (awaits)
+    atomic_fetch_add(&account->awaited_bytes, bytes);
+  account->used_bytes[backing] += bytes;
+  booked |= UINT64_C(1) << device;
+  turn->backing = backing;
+  turn->bytes = bytes;
+  turn->awaits = awaits;
+  return 0;
 }
 
 /* Without a daemon: what the cards don't hold, the host must. */
@@ -189,17 +184,20 @@ static int check_host(uint64_t bytes) {
   return excess > bound || new_excess > available ? -ENOMEM : 0;
 }
 
-/* Tell the daemon what is used now, unless a reservation is under way: that one does it when it is done. */
-static void report(CUdevice device) {
+/* With the lock held, which it lets go of. Tell the daemon what is used now, unless a reservation is under
+ * way: that one does it when it is done. */
+static void report_and_unlock(CUdevice device) {
   struct account *account = &accounts[device];
   uint64_t number;
-  while (atomic_load(&account->unreported) && (number = turn_begin(account, false))) {
-    uint64_t total, pinned;
-    atomic_store(&account->unreported, false);
-    read_books(device, &total, &pinned);
-    memory_port.report(device, total, pinned);
+  while (account->unreported && (number = turn_begin(account, false))) {
+    struct sums sums = sums_of(account);
+    account->unreported = false;
+    lock_release(&books_lock);
+    memory_port.report(device, sums.total_bytes, sums.pinned_bytes);
+    lock_take(&books_lock);
     turn_end(account, number, true);
   }
+  lock_release(&books_lock);
 }
 
 /* Once for each reason. */
@@ -254,25 +252,23 @@ static int check_alone(uint64_t bytes, uint64_t total, enum gs_refusal *why) {
   return err;
 }
 
-/* In a turn. -EINTR: that has been lost. */
-static int reserve(CUdevice device, uint64_t number, enum backing backing, uint64_t bytes, bool awaits) {
-  int err = book(device, number, backing, bytes, awaits);
-  if (err == -ENOMEM) {
-    bool alone = !memory_port.capacity(device);
-    uint64_t limit = settings()->limit_bytes;
-    bool limited = alone ? limit && limit < device_card_bytes(device) : memory_port.bounds(device).limited;
-    log_refusal(device, bytes, limited ? GS_REFUSAL_LIMIT : GS_REFUSAL_CAPACITY, false);
-  }
-  if (err)
-    return err;
-  uint64_t total, pinned;
-  read_books(device, &total, &pinned);
-  err = memory_port.request(device, total, pinned, &accounts[device].turn.seen_ns);
+static void refuse_at_once(CUdevice device, uint64_t bytes) {
+  bool alone = !memory_port.capacity(device);
+  uint64_t limit = settings()->limit_bytes;
+  bool limited = alone ? limit && limit < device_card_bytes(device) : memory_port.bounds(device).limited;
+  log_refusal(device, bytes, limited ? GS_REFUSAL_LIMIT : GS_REFUSAL_CAPACITY, false);
+}
+
+/* What is booked in a turn. 0 or -ENOMEM; -EINTR: the turn has been lost. */
+static int ask(CUdevice device, uint64_t number, uint64_t bytes, struct sums sums) {
+  int err = memory_port.request(device, sums.total_bytes, sums.pinned_bytes, &accounts[device].turn.seen_ns);
   bool asked = err != -ENOTCONN;
-  enum gs_refusal why = memory_port.bounds(device).why;
+  enum gs_refusal why = GS_REFUSAL_SPENT;
   if (!asked)
-    err = check_alone(bytes, total, &why);
+    err = check_alone(bytes, sums.total_bytes, &why);
   if (err == -ENOMEM) {
+    if (asked)
+      why = memory_port.bounds(device).why;
     lock_take(&books_lock);
     if (accounts[device].turn.number == number)
       turn_give_back(&accounts[device]); /* before the log tells what is in use */
@@ -287,20 +283,32 @@ int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes, bool a
   bool kept;
   int err;
   do {
+    uint64_t total_bytes = budget_total_bytes(device);
+    lock_take(&books_lock);
     uint64_t number = turn_begin(account, true);
-    err = reserve(device, number, backing, bytes, awaited);
+    err = book(device, backing, bytes, awaited, total_bytes);
+    struct sums sums = sums_of(account);
+    lock_release(&books_lock);
+    if (err)
+      refuse_at_once(device, bytes);
+    else
+      err = ask(device, number, bytes, sums);
+    lock_take(&books_lock);
     kept = turn_end(account, number, !err);
+    if (err == -EINTR || !kept)
+      lock_release(&books_lock);
   } while (err == -EINTR || !kept);
-  report(device);
+  report_and_unlock(device);
   return err;
 }
 
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
+  struct account *account = &accounts[device];
   lock_take(&books_lock);
-  accounts[device].used_bytes[backing] = add_saturated(accounts[device].used_bytes[backing], bytes);
-  lock_release(&books_lock);
-  atomic_store(&accounts[device].unreported, true);
-  report(device);
+  account->used_bytes[backing] = add_saturated(account->used_bytes[backing], bytes);
+  booked |= UINT64_C(1) << device;
+  account->unreported = true;
+  report_and_unlock(device);
 }
 
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
@@ -308,9 +316,8 @@ void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
     return;
   lock_take(&books_lock);
   unbook(&accounts[device], backing, bytes);
-  lock_release(&books_lock);
-  atomic_store(&accounts[device].unreported, true);
-  report(device);
+  accounts[device].unreported = true;
+  report_and_unlock(device);
 }
 
 void budget_await(CUdevice device, uint64_t bytes) {
@@ -323,11 +330,7 @@ void budget_arrived(CUdevice device, uint64_t bytes) {
 
 uint64_t budget_awaited_bytes(CUdevice device) { return atomic_load(&accounts[device].awaited_bytes); }
 
-uint64_t budget_sum_bytes(CUdevice device) {
-  uint64_t total, pinned;
-  read_books(device, &total, &pinned);
-  return total;
-}
+uint64_t budget_sum_bytes(CUdevice device) { return sum(&accounts[device]); }
 
 uint64_t budget_free_bytes(CUdevice device) {
   uint64_t total = budget_total_bytes(device), used = budget_sum_bytes(device);
@@ -335,16 +338,13 @@ uint64_t budget_free_bytes(CUdevice device) {
 }
 
 uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
-  lock_take(&books_lock);
-  uint64_t used = accounts[device].used_bytes[backing];
-  lock_release(&books_lock);
-  return used;
+  return accounts[device].used_bytes[backing];
 }
 
 static void forget(void) {
   for (int i = 0; i < DEVICES; i++)
     accounts[i] = (struct account){.turn = {.thread = NULL}};
   books_lock = (struct lock)LOCK(LOCK_BUDGET);
-  host_bytes = 0;
+  booked = host_bytes = 0;
 }
 IN_FORKED_CHILD(forget);

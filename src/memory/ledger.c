@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define SPARES 16 /* a program that allocates and frees in a loop needs no memory of the host for that */
+
 struct ledger_node {
   struct allocation allocation;
   struct ledger_node *left, *right;
@@ -85,10 +87,23 @@ static void remove_node(struct ledger *ledger, struct ledger_node *node) {
   struct ledger_node **link = find_link(ledger, node->allocation.base);
   *link = merge(node->left, node->right);
   ledger->count--;
-  if (ledger->spare)
+  if (ledger->spare_count == SPARES) {
     free(node);
-  else
-    ledger->spare = node;
+    return;
+  }
+  node->right = ledger->spares;
+  ledger->spares = node;
+  ledger->spare_count++;
+}
+
+/* NULL: no more than so many are left. */
+static struct ledger_node *take_spare(struct ledger *ledger, unsigned left) {
+  struct ledger_node *node = ledger->spares;
+  if (ledger->spare_count <= left)
+    return NULL;
+  ledger->spares = node->right;
+  ledger->spare_count--;
+  return node;
 }
 
 /* The node with the highest base that is not above `key`. */
@@ -152,12 +167,12 @@ static void remove_overlaps(struct ledger *ledger, const struct allocation *new,
 
 int ledger_insert(struct ledger *ledger, const struct allocation *allocation,
                   void (*stale)(const struct allocation *, void *), void *argument) {
-  struct ledger_node *node = calloc(1, sizeof *node);
   lock_take(&ledger->lock);
-  if (!node) {
-    node = ledger->spare;
-    ledger->spare = NULL;
-  }
+  struct ledger_node *node = take_spare(ledger, 1);
+  if (!node)
+    node = malloc(sizeof *node);
+  if (!node)
+    node = take_spare(ledger, 0);
   if (node) {
     *node = (struct ledger_node){.allocation = *allocation};
     remove_overlaps(ledger, allocation, stale, argument);

@@ -64,8 +64,9 @@ struct ledger_node;
 struct ledger {
   struct lock lock;
   struct condition unpinned;
-  struct ledger_node *root;  /* a treap by base */
-  struct ledger_node *spare; /* the last one taken, so that it can be put back whatever memory there is */
+  struct ledger_node *root;   /* a treap by base */
+  struct ledger_node *spares; /* of those taken: the last one can be put back whatever memory there is */
+  unsigned spare_count;
   uint64_t next_sequence;
   uint64_t random;
   size_t count;

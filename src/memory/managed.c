@@ -77,10 +77,12 @@ static CUstream stream_of(CUcontext context) {
   return stream;
 }
 
-static bool worth_it(uint64_t bytes) { return bytes >= POPULATE_MIN_BYTES && bytes <= POPULATE_MAX_BYTES; }
+bool managed_is_worth_populating(uint64_t bytes) {
+  return bytes >= POPULATE_MIN_BYTES && bytes <= POPULATE_MAX_BYTES;
+}
 
 uint64_t managed_populate(CUstream stream, CUdeviceptr address, uint64_t bytes, CUdevice device) {
-  if (!worth_it(bytes))
+  if (!managed_is_worth_populating(bytes))
     return 0;
   if (!gate_is_open(device) || !gate_try_enter(stream))
     return bytes;
@@ -91,7 +93,7 @@ uint64_t managed_populate(CUstream stream, CUdeviceptr address, uint64_t bytes, 
 
 /* Queue the move of new memory in its context, which is current. Returns what managed_populate does. */
 static uint64_t populate(CUdeviceptr address, uint64_t bytes, CUdevice device, CUcontext context) {
-  if (!worth_it(bytes))
+  if (!managed_is_worth_populating(bytes))
     return 0;
   if (!gate_is_open(device))
     return bytes;

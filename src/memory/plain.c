@@ -8,6 +8,7 @@
  */
 #include "driver/driver.h"
 #include "driver/hooks.h"
+#include "gate/capture.h"
 #include "gate/gate.h"
 #include "memory/account.h"
 #include "memory/backend.h"
@@ -115,11 +116,13 @@ CUresult hook_cuMemFree_v2(CUdeviceptr dptr) {
 /* ---- in stream order ---- */
 
 /* A stream that cannot be asked is left to the driver, too. */
-static bool is_capturing(CUstream stream) {
+static bool is_driver_concern(CUstream stream) {
   CUstreamCaptureStatus status;
   return driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
+
+static bool is_capturing(CUstream stream) { return capture_count() > 0 && is_driver_concern(stream); }
 
 /* The program's call, as it was; pool NULL: the current one. */
 static CUresult ask_driver(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream stream) {
@@ -164,7 +167,7 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
   new.span = new.bytes = bytes;
   if (new.backing == BACKING_APP)
     placement_forget(new.base, bytes);
-  if (pool->kind == POOL_MANAGED && pools_grew(pool->handle))
+  if (pool->kind == POOL_MANAGED && managed_is_worth_populating(bytes) && pools_grew(pool->handle))
     new.away_bytes = managed_populate(stream, new.base, bytes, new.device);
   if (account_add(&account_addresses, &new) == 0)
     return result;
@@ -189,6 +192,8 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked,
     asked = pool.handle;
   if (pool.kind != POOL_EMULATED)
     return alloc_from_pool(dptr, bytes, asked, &pool, stream);
+  if (is_driver_concern(stream))
+    return ask_driver(dptr, bytes, asked, stream);
   struct allocation like = {
       .origin = ORIGIN_STREAM, .device = pool.device, .context = context, .pool = pool.handle};
   struct allocation reused;

@@ -2,6 +2,7 @@
 #include "memory/pools.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +17,10 @@ static struct lock lock = LOCK(LOCK_POOLS); /* held while a default pool is made
 static struct pool *table;
 static size_t table_count, table_room;
 static struct {
-  bool tried;
-  CUmemoryPool pool;    /* ours, in place of the driver's; NULL: this device has no managed pools */
-  CUmemoryPool current; /* what the program takes for the device's current pool; NULL: ask the driver */
+  _Atomic bool tried; /* from then on, `pool` stays */
+  CUmemoryPool pool;  /* ours, in place of the driver's; NULL: this device has no managed pools */
+  CUmemoryPool _Atomic
+      current; /* what the program takes for the device's current pool; NULL: ask the driver */
 } defaults[DEVICES];
 
 /* The table. With the lock held. */
@@ -126,11 +128,14 @@ static CUmemoryPool make_default(CUdevice device) {
 static CUmemoryPool default_pool(CUdevice device) {
   if (!device_valid(device) || !backend_pages(device))
     return NULL;
+  if (atomic_load(&defaults[device].tried))
+    return defaults[device].pool;
   lock_take(&lock);
-  if (!defaults[device].tried) {
+  if (!atomic_load(&defaults[device].tried)) {
     CUstreamCaptureMode mode = capture_relax();
-    defaults[device].current = defaults[device].pool = make_default(device);
-    defaults[device].tried = true;
+    defaults[device].pool = make_default(device);
+    atomic_store(&defaults[device].current, defaults[device].pool);
+    atomic_store(&defaults[device].tried, true);
     capture_unrelax(mode);
   }
   CUmemoryPool pool = defaults[device].pool;
@@ -152,12 +157,7 @@ struct pool pools_find(CUmemoryPool handle, CUdevice device) {
 
 /* What the program takes for the current pool; NULL: whatever the driver says. */
 static CUmemoryPool current_pool(CUdevice device) {
-  if (!default_pool(device))
-    return NULL;
-  lock_take(&lock);
-  CUmemoryPool current = defaults[device].current;
-  lock_release(&lock);
-  return current;
+  return default_pool(device) ? atomic_load(&defaults[device].current) : NULL;
 }
 
 /* Without managed pools: is the driver's default pool the current one? */
@@ -169,6 +169,8 @@ static bool is_emulated(CUdevice device, CUmemoryPool current) {
 
 struct pool pools_current(CUdevice device) {
   CUmemoryPool current = current_pool(device);
+  if (current && current == default_pool(device))
+    return (struct pool){.handle = current, .device = device, .kind = POOL_MANAGED};
   if (current)
     return pools_find(current, device);
   if (!driver.cuDeviceGetMemPool || driver.cuDeviceGetMemPool(&current, device) != CUDA_SUCCESS)
@@ -210,12 +212,6 @@ CUresult hook_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
   return result;
 }
 
-static void set_current(CUdevice device, CUmemoryPool pool) {
-  lock_take(&lock);
-  defaults[device].current = pool;
-  lock_release(&lock);
-}
-
 /* A converted pool is remembered by us alone; a plain one by the driver, too, so that captures draw on it. */
 CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   struct pool known = pools_find(pool, dev);
@@ -227,7 +223,7 @@ CUresult hook_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
   else if (known.device != dev)
     result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS)
-    set_current(dev, pool);
+    atomic_store(&defaults[dev].current, pool);
   return result;
 }
 
@@ -321,11 +317,10 @@ CUresult hook_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProp
 
 /* A pool that is destroyed while it is current makes the default pool current. */
 static void reinstate_default(CUmemoryPool destroyed) {
-  lock_take(&lock);
-  for (CUdevice device = 0; device < DEVICES; device++)
-    if (defaults[device].current == destroyed)
-      defaults[device].current = defaults[device].pool;
-  lock_release(&lock);
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    CUmemoryPool current = destroyed;
+    atomic_compare_exchange_strong(&defaults[device].current, &current, defaults[device].pool);
+  }
 }
 
 /* Out of the table first, once nobody uses it: the driver may hand the same handle out anew. */

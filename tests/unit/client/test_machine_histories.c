@@ -379,7 +379,31 @@ static void have(struct program *p, uint64_t bytes, uint64_t pinned_bytes) {
   bring(p);
 }
 
+/* Where the machine does not look, it does the same whatever there is to see. */
+static void check_sightless(const struct program *p, uint64_t total_bytes, uint64_t pinned_bytes) {
+  if (machine_looks(&p->machine, total_bytes, pinned_bytes))
+    return;
+  struct sight seen = see(p), unseen = {0};
+  for (int asks = 0; asks < 2; asks++) {
+    struct machine one = p->machine, other = p->machine;
+    struct orders its = {0}, others = {0};
+    struct machine_question question;
+    int err = 0, other_err = 0;
+    if (asks) {
+      err = machine_ask(&one, total_bytes, pinned_bytes, &seen, &its, &question);
+      other_err = machine_ask(&other, total_bytes, pinned_bytes, &unseen, &others, &question);
+    } else {
+      machine_note_memory(&one, total_bytes, pinned_bytes, &seen, &its);
+      machine_note_memory(&other, total_bytes, pinned_bytes, &unseen, &others);
+    }
+    ck_assert_int_eq(err, other_err);
+    ck_assert_int_eq(memcmp(&one, &other, sizeof one), 0);
+    ck_assert_int_eq(memcmp(&its, &others, sizeof its), 0);
+  }
+}
+
 static void report(struct program *p) {
+  check_sightless(p, p->used_bytes, p->pinned_bytes);
   struct sight sight = see(p);
   struct orders orders = {0};
   machine_note_memory(&p->machine, p->used_bytes, p->pinned_bytes, &sight, &orders);
@@ -426,6 +450,7 @@ static void allocate(struct program *p, uint64_t bytes, bool pinned) {
   p->asked_bytes = p->used_bytes + bytes;
   p->asked_pinned_bytes = p->pinned_bytes + (pinned ? bytes : 0);
   p->asks = true;
+  check_sightless(p, p->asked_bytes, p->asked_pinned_bytes);
   struct sight sight = see(p);
   struct orders orders = {0};
   int err = machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, &sight, &orders, &p->question);

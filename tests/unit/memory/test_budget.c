@@ -261,9 +261,11 @@ static void *leave_by_a_jump(void *unused) {
   return unused;
 }
 
+static _Atomic int waiting_err = 1;
+
 static void *end_in_the_wait(void *unused) {
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-  budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
+  waiting_err = budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
   return unused;
 }
 
@@ -349,6 +351,7 @@ START_TEST(a_thread_that_waits_keeps_its_turn_or_starts_over) {
   if (!_i)
     pthread_join(later, NULL);
   ck_assert_int_eq(later_err, _i ? 0 : -ENOMEM);
+  ck_assert_int_eq(waiting_err, _i ? -ENOMEM : 0);
   uint64_t used = (_i ? 12 : 5) * GIB;
   expect(16 * GIB, 16 * GIB - used);
   ck_assert_uint_eq(told_bytes, used);
@@ -361,14 +364,14 @@ static void *reserve_meanwhile(void *unused) {
   return unused;
 }
 
-/* It is silent for so long that another thread takes its turn, and has had it when this one goes on. */
+/* Another thread has had its turn when this one goes on. */
 static void be_slow(void) {
   pthread_t thread;
   pthread_create(&thread, NULL, reserve_meanwhile, NULL);
   pthread_join(thread, NULL);
 }
 
-START_TEST(a_turn_that_was_lost_before_it_booked_is_begun_again) {
+START_TEST(who_is_overtaken_before_his_turn_books_beside_the_other) {
   answer = 0;
   on_capacity = be_slow;
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 3 * GIB, false), 0);
@@ -391,7 +394,7 @@ int main(void) {
   tcase_add_test(cases, without_a_daemon_the_host_bounds_the_rest);
   tcase_add_test(cases, without_a_daemon_the_programs_own_limit_holds);
   tcase_add_test(cases, the_daemon_decides_on_the_sum_and_hears_of_frees);
-  tcase_add_test(cases, a_turn_that_was_lost_before_it_booked_is_begun_again);
+  tcase_add_test(cases, who_is_overtaken_before_his_turn_books_beside_the_other);
   tcase_add_test(cases, a_thread_that_has_jumped_out_reserves_again);
   tcase_add_test(cases, others_reserve_after_a_thread_that_has_jumped_out);
   tcase_add_test(cases, others_reserve_after_a_thread_that_has_ended);
