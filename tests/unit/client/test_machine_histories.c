@@ -235,6 +235,7 @@ static void daemon_on_memory_request(struct program *p, const struct gs_msg *msg
   reply.status = scheduler_memory_request(&p->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
                                           &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
+  reply.mem_reply.pinned_bytes = p->job.pinned_reach_bytes;
   plan_at_once();
   tell_one(p);
   write_letter(p, &p->to_client, &reply);
@@ -428,7 +429,8 @@ static void allocate(struct program *p, uint64_t bytes, bool pinned) {
   p->asks = true;
   struct sight sight = see(p);
   struct orders orders = {0};
-  int err = machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, &sight, &orders, &p->question);
+  int err = machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, below(8) == 0, &sight, &orders,
+                        &p->question);
   obey(p, &orders);
   end_question(p, err);
 }

@@ -50,7 +50,7 @@ static _Atomic int
     next_wait; /* of the next request: until `go`; that thread shows that it is there, or not */
 static _Atomic bool waits, go;
 
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                           _Atomic uint64_t *seen_ns) {
   (void)device;
   int wait = atomic_exchange(&next_wait, NO_WAIT);
