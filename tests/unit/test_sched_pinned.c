@@ -144,6 +144,15 @@ START_TEST(what_goes_unasked_is_left_too) {
 }
 END_TEST
 
+START_TEST(no_more_goes_unasked_than_is_left) {
+  come(1, 10, SWAP);
+  come(2, 0, SWAP);
+  world_set_capacity(&world, 16 - 8 / 1024.);
+  ck_assert_int_eq(pin(2, 6 - 12 / 1024.), 0);
+  ck_assert_uint_eq(world.jobs[2].pinned_reach_bytes, 6 * GIB - 8 * MIB);
+}
+END_TEST
+
 START_TEST(a_job_does_not_grow_into_what_others_may_pin) {
   come(1, 0, SWAP);
   ck_assert_int_eq(pin(1, 4 - 8 / 1024.), 0);
@@ -177,6 +186,7 @@ int main(void) {
                                 who_cant_run_keeps_nothing,
                                 who_will_run_again_keeps_it,
                                 what_goes_unasked_is_left_too,
+                                no_more_goes_unasked_than_is_left,
                                 a_job_does_not_grow_into_what_others_may_pin,
                                 who_says_what_it_needs_waits_for_it,
                                 NULL};

@@ -561,7 +561,9 @@ END_TEST
 
 /* Others count with no more of it, so that it keeps nobody from running. */
 START_TEST(what_can_not_leave_has_a_grant_of_its_own) {
+  struct gs_msg wide = room_msg(GS_ROOM, 0, 600, 2);
   answers = 50;
+  hear(&wide);
   on_wait = put_off_then_grant;
   ck_assert_int_eq(client_memory_request(0, 500, 100, false, &seen_ns), 0);
   sent_count = 0;
