@@ -31,10 +31,13 @@ bool books_fit(const struct sched_gpu *gpu) {
   return gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu);
 }
 
+static uint64_t fitting_beside(const struct sched_job *job, uint64_t others_bytes) {
+  return max_u64(less_u64(sched_job_usable_bytes(job), others_bytes), job->pinned_bytes);
+}
+
 /* The most that the job could ever have on the card: nobody else's pinned bytes leave for it. */
 static uint64_t fitting_bytes(const struct sched_job *job) {
-  uint64_t others_bytes = job->gpu->pinned_bytes - job->pinned_bytes;
-  return max_u64(less_u64(sched_job_usable_bytes(job), others_bytes), job->pinned_bytes);
+  return fitting_beside(job, job->gpu->pinned_bytes - job->pinned_bytes);
 }
 
 /* What must be on the card for the job to run: of the rest page faults fetch what is needed. */
@@ -43,6 +46,18 @@ static uint64_t fixed_bytes(const struct sched_job *job) {
 }
 
 bool sched_job_too_big(const struct sched_job *job) { return fixed_bytes(job) > fitting_bytes(job); }
+
+const struct sched_job *sched_job_kept_by(const struct sched_job *job) {
+  const struct sched_job *most = NULL;
+  if (!sched_job_too_big(job) || fixed_bytes(job) > sched_job_usable_bytes(job))
+    return NULL;
+  list_each(node, &job->gpu->jobs) {
+    const struct sched_job *other = job_of(node);
+    if (other != job && other->pinned_bytes > (most ? most->pinned_bytes : 0))
+      most = other;
+  }
+  return most;
+}
 
 /* Even if the card had all that it says. */
 bool books_exceeds_capacity(const struct sched_job *job) {
@@ -268,6 +283,12 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
   gpu->faultless_bytes += faultless_bytes(job);
 }
 
+static void set_pinned_reach(struct sched_job *job, uint64_t bytes) {
+  struct sched_gpu *gpu = job->gpu;
+  gpu->pinned_reach_bytes = gpu->pinned_reach_bytes - job->pinned_reach_bytes + bytes;
+  job->pinned_reach_bytes = bytes;
+}
+
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
   job->gpu->faultless_bytes -= faultless_bytes(job);
   job->paging_bytes = min_u64(paging_bytes, SCHED_BYTES_MAX);
@@ -295,6 +316,8 @@ void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_
   gpu->reach_bytes -= job->reach_bytes;
   job->reach_bytes = max_u64(min_u64(reach_bytes, SCHED_BYTES_MAX), used_bytes);
   gpu->reach_bytes += job->reach_bytes;
+  uint64_t unasked_bytes = min_u64(add_u64(job->pinned_bytes, SCHED_SLACK_BYTES), job->reach_bytes);
+  set_pinned_reach(job, max_u64(min_u64(job->pinned_reach_bytes, unasked_bytes), job->pinned_bytes));
   books_set_resident(job, job->resident_bytes);
   books_assume_resident(job);
 }
@@ -341,6 +364,86 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
   return min_u64(pinned_bytes, max_u64(job->pinned_bytes, most_bytes));
 }
 
+/* ---- what can't leave ---- */
+
+/*
+ * Nobody can take pinned memory back. A job without page faults that no longer fits beside it would stand
+ * still until it ends. So memory is pinned only if each job that has memory already, and could run, still
+ * can: with all that it may have without asking, beside all that others may pin without asking. Only jobs of
+ * a lower class are not asked for: a production job may pin what an opportunistic one needs, and never the
+ * other way round. If a job's superiors keep it from running already, those of its own class and below still
+ * leave it what it needs beside them alone.
+ *
+ * A job that can't run for other reasons, even with the whole capacity, keeps nothing from others. Jobs with
+ * page faults run beside whatever is pinned, and so do those that have nothing that could leave.
+ */
+
+static unsigned standing(const struct sched_job *job) {
+  static const unsigned standings[] = {
+      [GS_CLASS_OPPORTUNISTIC] = 0, [GS_CLASS_STANDARD] = 1, [GS_CLASS_PRODUCTION] = 2};
+  return standings[job->terms.class];
+}
+
+/* How much the job may pin if the other one, which needs so much beside what others have pinned, is to run.
+ * UINT64_MAX: that one can't run as it is. */
+static uint64_t left_beside(const struct sched_job *job, const struct sched_job *other,
+                            uint64_t others_bytes) {
+  uint64_t excess = min_u64(excess_bytes(other->share), other->alleged_bytes);
+  uint64_t spared_bytes = add_u64(other->paging_bytes, excess);
+  uint64_t taken_bytes = others_bytes + job->pinned_reach_bytes;
+  uint64_t need_bytes = less_u64(other->used_bytes, spared_bytes);
+  uint64_t bound_bytes = sched_job_usable_bytes(other);
+  if (need_bytes + taken_bytes > bound_bytes) /* what was refused is tried again */
+    bound_bytes = sched_gpu_capacity_bytes(job->gpu);
+  if (need_bytes + taken_bytes > bound_bytes)
+    return UINT64_MAX;
+  uint64_t unasked_bytes = less_u64(other->reach_bytes, spared_bytes);
+  if (unasked_bytes + taken_bytes <= bound_bytes)
+    need_bytes = unasked_bytes;
+  return bound_bytes - need_bytes - others_bytes;
+}
+
+/* How much the job may pin. */
+static uint64_t pinnable_bytes(const struct sched_job *job) {
+  const struct sched_gpu *gpu = job->gpu;
+  struct {
+    uint64_t pinned_bytes, reach_bytes;
+  } upto[GS_CLASS_OPPORTUNISTIC + 1] = {0}; /* of jobs that stand no higher */
+  list_each(node, &gpu->jobs) {
+    const struct sched_job *other = job_of(node);
+    for (unsigned i = standing(other); i <= GS_CLASS_OPPORTUNISTIC; i++) {
+      upto[i].pinned_bytes += other->pinned_bytes;
+      upto[i].reach_bytes += other->pinned_reach_bytes;
+    }
+  }
+  uint64_t most_bytes =
+      less_u64(sched_gpu_capacity_bytes(gpu), gpu->pinned_reach_bytes - job->pinned_reach_bytes);
+  list_each(node, &gpu->jobs) {
+    const struct sched_job *other = job_of(node);
+    unsigned i = standing(other);
+    bool may_leave = other->reach_bytes > add_u64(other->pinned_reach_bytes, other->paging_bytes);
+    if (other == job || other->managed || !may_leave || i < standing(job))
+      continue;
+    uint64_t others_bytes = upto[i].reach_bytes - other->pinned_reach_bytes - job->pinned_reach_bytes;
+    uint64_t superiors_bytes = gpu->pinned_bytes - upto[i].pinned_bytes;
+    uint64_t left_bytes = left_beside(job, other, others_bytes + superiors_bytes);
+    if (left_bytes == UINT64_MAX)
+      left_bytes = left_beside(job, other, others_bytes);
+    most_bytes = min_u64(most_bytes, left_bytes);
+  }
+  return max_u64(most_bytes, job->pinned_reach_bytes);
+}
+
+static uint64_t round_up(uint64_t bytes) {
+  return (bytes + SCHED_SLACK_BYTES - 1) / SCHED_SLACK_BYTES * SCHED_SLACK_BYTES;
+}
+
+void books_grant_pinned(struct sched_job *job) {
+  uint64_t rounded_bytes = min_u64(round_up(job->pinned_bytes), job->reach_bytes);
+  if (rounded_bytes > job->pinned_reach_bytes)
+    set_pinned_reach(job, max_u64(min_u64(rounded_bytes, pinnable_bytes(job)), job->pinned_bytes));
+}
+
 /* Of other users' jobs. */
 static uint64_t others_excess_bytes(const struct sched_job *job) {
   return all_excess_bytes(job->gpu) - excess_bytes(job->share);
@@ -351,7 +454,9 @@ static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes - others_excess_bytes(job);
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
   bytes = min_u64(bytes, left_to_user_bytes(job));
-  return job->managed ? bytes : min_u64(bytes, add_u64(fitting_bytes(job), job->paging_bytes));
+  uint64_t pinned_bytes = job->gpu->pinned_reach_bytes - job->pinned_reach_bytes;
+  uint64_t fitting_bytes = add_u64(fitting_beside(job, pinned_bytes), job->paging_bytes);
+  return job->managed ? bytes : min_u64(bytes, fitting_bytes);
 }
 
 /* The most that it could have if nobody else had anything. */
@@ -382,7 +487,7 @@ bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t 
   uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - uncounted_bytes);
   if (!job->managed)
     room_bytes = min_u64(room_bytes, add_u64(fitting_bytes(job), job->paging_bytes));
-  return books_wish_bytes(job, total_bytes) <= room_bytes && pinned_bytes <= pinned_room_bytes(job);
+  return books_wish_bytes(job, total_bytes) <= room_bytes && pinned_bytes <= pinnable_bytes(job);
 }
 
 int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
@@ -390,13 +495,24 @@ int books_admit(const struct sched_job *job, uint64_t total_bytes, uint64_t pinn
   uint64_t reach_bytes = furthest_bytes(job);
   if (total_bytes > job->used_bytes && total_bytes > reach_bytes)
     return -ENOMEM;
-  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
+  if (pinned_bytes > job->pinned_reach_bytes && pinned_bytes > pinnable_bytes(job))
     return -ENOMEM;
-  uint64_t rounded_bytes = (total_bytes + SCHED_SLACK_BYTES - 1) / SCHED_SLACK_BYTES * SCHED_SLACK_BYTES;
+  uint64_t rounded_bytes = round_up(total_bytes);
   *granted_bytes = rounded_bytes <= reach_bytes ? rounded_bytes
                    : total_bytes > reach_bytes  ? total_bytes
                                                 : reach_bytes;
   return 0;
+}
+
+struct sched_most sched_job_most(const struct sched_job *job) {
+  uint64_t total_bytes = max_u64(furthest_bytes(job), job->used_bytes);
+  uint64_t pinned_bytes = add_u64(job->pinned_bytes, total_bytes - job->used_bytes);
+  const struct sched_gpu *gpu = job->gpu;
+  uint64_t others_pinned_bytes = gpu->pinned_bytes - job->pinned_bytes;
+  return (struct sched_most){.total_bytes = total_bytes,
+                             .pinned_bytes = min_u64(pinned_bytes, pinnable_bytes(job)),
+                             .making_way_bytes =
+                                 less_u64(gpu->resident_bytes - job->resident_bytes, others_pinned_bytes)};
 }
 
 enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t total_bytes,
@@ -406,6 +522,8 @@ enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t tota
     return GS_REFUSAL_LIMIT;
   if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
     return GS_REFUSAL_PINNED;
+  if (pinned_bytes > pinnable_bytes(job))
+    return GS_REFUSAL_OTHERS;
   bool exceeds = !job->managed && total_bytes > add_u64(fitting_bytes(job), job->paging_bytes);
   return exceeds ? GS_REFUSAL_CAPACITY : GS_REFUSAL_SPENT;
 }

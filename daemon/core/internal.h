@@ -157,6 +157,10 @@ void books_allege(struct sched_job *job, uint64_t used_bytes, uint64_t now_ns);
 /* All that it has has been granted. */
 void books_vouch(struct sched_job *job);
 
+/* What it has has been granted: it may pin a little more without asking, where that keeps nobody from
+ * running. */
+void books_grant_pinned(struct sched_job *job);
+
 /* What it reports to be pinned, as far as that is believed. */
 uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes);
 

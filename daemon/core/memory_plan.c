@@ -606,6 +606,7 @@ static bool judge(struct sched_job *job, uint64_t now_ns, struct sched_change *c
     return false;
   answer(job, granted_bytes, change);
   books_set_used(job, total_bytes, pinned_bytes, granted_bytes, now_ns);
+  books_grant_pinned(job);
   residency_update_job(job, now_ns, change);
   gpu_make_dirty(job->gpu);
   return true;

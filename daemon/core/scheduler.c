@@ -391,6 +391,7 @@ int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64
   if (total_bytes > job->used_bytes)
     books_vouch(job);
   set_memory(job, total_bytes, pinned_bytes, *granted_bytes, now_ns, change);
+  books_grant_pinned(job);
   return 0;
 }
 

@@ -233,6 +233,7 @@ struct sched_gpu {
   struct list leaving; /* that have yet to give room back, the longest without progress first */
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
+  uint64_t pinned_reach_bytes;                                                 /* likewise */
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
@@ -349,10 +350,11 @@ struct sched_job {
   enum sched_role role; /* in the plan */
   bool grows;           /* it has allocated memory in this turn */
   uint64_t used_bytes, pinned_bytes;
-  uint64_t alleged_bytes; /* of used_bytes, what it had when it came: nobody has granted that */
-  uint64_t paging_bytes;  /* of used_bytes, what page faults fetch: for a job that is not managed */
-  uint64_t short_bytes;   /* what the driver has refused it, as it says */
-  uint64_t extra_bytes;   /* of that, what it needs more than it has, as others have not told of it */
+  uint64_t pinned_reach_bytes; /* how far pinned_bytes may grow unasked */
+  uint64_t alleged_bytes;      /* of used_bytes, what it had when it came: nobody has granted that */
+  uint64_t paging_bytes;       /* of used_bytes, what page faults fetch: for a job that is not managed */
+  uint64_t short_bytes;        /* what the driver has refused it, as it says */
+  uint64_t extra_bytes;        /* of that, what it needs more than it has, as others have not told of it */
   struct sched_ephemeral ephemeral;
   struct sched_entry entry;
   uint64_t need_bytes;      /* to hold, of what others could have (seats.c) */
@@ -538,6 +540,13 @@ void scheduler_memory_fixed(struct sched_job *job);
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,
                              uint64_t now_ns, struct sched_change *change, uint64_t *granted_bytes);
 
+/* What the job could have if it asked: in all, and of that, what can't leave the card; and what others have
+ * there that can leave. */
+struct sched_most {
+  uint64_t total_bytes, pinned_bytes, making_way_bytes;
+};
+struct sched_most sched_job_most(const struct sched_job *job);
+
 /* That was refused: why. */
 enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t total_bytes,
                                       uint64_t pinned_bytes);
@@ -599,6 +608,8 @@ uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
 uint64_t sched_job_usable_bytes(const struct sched_job *job);
 /* It cannot run: it has no page faults, and more memory than fits. */
 bool sched_job_too_big(const struct sched_job *job);
+/* It is so because of what others have pinned: the one that has pinned most; else NULL. */
+const struct sched_job *sched_job_kept_by(const struct sched_job *job);
 /* GS_STATE_*, those of the client and ours. */
 uint32_t sched_job_flags(const struct sched_job *job);
 /* Of what it needs on the card to run. */

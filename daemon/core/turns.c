@@ -545,7 +545,7 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
   if (!stopping)
     stopping = silent;
   if (sched_job_too_big(job))
-    return because(GS_REASON_TOO_BIG, NULL, SCHED_NEVER);
+    return because(GS_REASON_TOO_BIG, sched_job_kept_by(job), SCHED_NEVER);
   if (books_blocked(job))
     return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
   if (silence_bars(job))

@@ -258,6 +258,7 @@ void figures_put_wait(json_t *object, const struct gs_msg *wait) {
   output_text(object, "reason", figures_reason_name(wait->wait_status.reason));
   output_known(object, "awaited_job", wait->wait_status.awaited);
   output_bounded(object, "expected_ns", wait->wait_status.expected_ns);
+  output_number(object, "pinned_bytes", wait->wait_status.pinned_bytes);
   output_number(object, "lacking_bytes", wait->wait_status.lacking_bytes);
   output_number(object, "expected_memory_bytes", wait->wait_status.expected_bytes);
   output_text(object, "limited", figures_limited_name(wait->wait_status.limited));

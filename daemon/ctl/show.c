@@ -183,6 +183,7 @@ static const struct {
              {GS_STATE_PREEMPTS, "preempts", NULL},
              {GS_STATE_OWN_CONTEXT, "own_context", NULL}};
 #define FLAGS (sizeof flags / sizeof *flags)
+#define PINNED_SHOWN 16 /* from so large a part of the capacity on */
 
 static void show_state(const struct job_figures *job) {
   const struct gs_msg *msg = job->job;
@@ -195,6 +196,9 @@ static void show_state(const struct job_figures *job) {
   printf("%s%s%s", figures_waits_for_room(job) ? ", waits for room" : "",
          figures_waits_for_memory(job) ? ", waits for memory" : "",
          job->terms->terms_status.paused ? ", paused" : "");
+  uint64_t pinned_bytes = job->wait->wait_status.pinned_bytes;
+  if (pinned_bytes && pinned_bytes >= job->gpu->gpu->gpu_status.capacity_bytes / PINNED_SHOWN)
+    printf(", %s pinned", BYTES_TEXT(pinned_bytes));
   if (figures_has_limit(job->wait)) /* beside production jobs */
     printf(", limited to %.1f %%", 100 * figures_limit_share(job->wait));
   printf("\n");

@@ -17,13 +17,18 @@ static void tell_job(FILE *out, const struct gs_msg *job) {
   fprintf(out, "job %u (pid %d, %s)", job->job_status.job, job->job_status.pid, job->job_status.name);
 }
 
-/* Another job of the GPU. NULL: there is no such job. */
-static const struct gs_msg *find_other(const struct why *why, uint32_t job) {
+static const struct job_figures *find_figures(const struct why *why, uint32_t job) {
   const struct gpu_figures *gpu = why->job->gpu;
   for (size_t i = 0; job && i < gpu->job_count; i++)
     if (gpu->jobs[i].job->job_status.job == job)
-      return gpu->jobs[i].job;
+      return &gpu->jobs[i];
   return NULL;
+}
+
+/* Another job of the GPU. NULL: there is no such job. */
+static const struct gs_msg *find_other(const struct why *why, uint32_t job) {
+  const struct job_figures *other = find_figures(why, job);
+  return other ? other->job : NULL;
 }
 
 /* Or `otherwise`. */
@@ -52,10 +57,11 @@ static void put(FILE *out, const struct why *why, char code) {
     tell_other(out, why, wait->wait_status.limited_for, "jobs");
   else if (code == '2' || code == '3')
     fprintf(out, "%.*g %%", code - '0', 100 * figures_limit_share(wait));
-  else /* bytes: used, expected, lacking, of the soft limit; the GPU's capacity */
+  else /* bytes: used, expected, lacking, pinned, of the soft limit; the GPU's capacity */
     fputs(BYTES_TEXT(code == 'u'   ? job->job_status.used_bytes
                      : code == 'e' ? wait->wait_status.expected_bytes
                      : code == 'l' ? wait->wait_status.lacking_bytes
+                     : code == 'P' ? wait->wait_status.pinned_bytes
                      : code == 's' ? why->job->terms->terms_status.soft_limit_bytes
                                    : why->job->gpu->gpu->gpu_status.capacity_bytes),
           out);
@@ -173,6 +179,17 @@ static void tell_waiting(FILE *out, const struct why *why) {
   tell_expected(out, why);
 }
 
+/* It can't run beside what others have pinned. */
+static void tell_kept_by(FILE *out, const struct why *why) {
+  const struct job_figures *other = find_figures(why, why->job->wait->wait_status.awaited);
+  if (!other)
+    return;
+  fprintf(out, " Most of what is in its way is pinned by ");
+  tell_job(out, other->job);
+  fprintf(out, ": %s that can't leave the card until they are freed.",
+          BYTES_TEXT(other->wait->wait_status.pinned_bytes));
+}
+
 static void tell(FILE *out, const struct why *why) {
   const struct gs_msg *job = why->job->job, *wait = why->job->wait;
   unsigned reason = wait->wait_status.reason, limited = wait->wait_status.limited;
@@ -197,6 +214,10 @@ static void tell(FILE *out, const struct why *why) {
     if (other != job && other->job_status.resident_bytes > 0)
       tell_stopped(out, other); /* all whose memory it may wait for */
   }
+  if (reason == GS_REASON_TOO_BIG)
+    tell_kept_by(out, why);
+  if (wait->wait_status.pinned_bytes)
+    say(out, why, " $P of its memory can't leave the card.");
   tell_stopped(out, job);
   if (limited < sizeof limits / sizeof *limits && limits[limited])
     say(out, why, limits[limited]);

@@ -106,8 +106,24 @@ static void note(const struct attachment *attachment, const char *format) {
   log_for(attachment->peer->uid, LOG_LEVEL_WARN, format, label_job(attachment->peer).text);
 }
 
+/* NULL: nobody is. */
+static void tell_in_the_way(const struct sched_job *job) {
+  if (!job)
+    return;
+  struct gs_msg msg = actions_attached(GS_CAPACITY, attachment_of(job));
+  msg.attached.in_the_way = 1;
+  peer_send(attachment_of(job)->peer, &msg);
+}
+
 static void write_kind(struct attachment *attachment, enum gs_event_kind kind, bool detail, uint64_t now_ns) {
   events_on_job(attachment, &(struct job_event){.kind = kind, .detail = detail}, now_ns);
+}
+
+struct gs_msg actions_granted(const struct attachment *attachment, uint64_t granted_bytes) {
+  struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
+  reply.mem_reply.granted_bytes = granted_bytes;
+  reply.mem_reply.pinned_bytes = attachment->job.pinned_reach_bytes;
+  return reply;
 }
 
 /* The client is told, and what happens is written down. */
@@ -156,8 +172,7 @@ static void carry_out(const struct sched_action *action, uint64_t now_ns) {
     events_expect_moves(attachment, now_ns);
     break;
   case SCHED_TELL_MEMORY:
-    msg = wire_msg(GS_MEM_REPLY, attachment->index);
-    msg.mem_reply.granted_bytes = action->granted_bytes;
+    msg = actions_granted(attachment, action->granted_bytes);
     if (action->granted_bytes) {
       events_on_memory(attachment, now_ns);
       break;
@@ -189,6 +204,7 @@ static void carry_out(const struct sched_action *action, uint64_t now_ns) {
     note(attachment,
          "%s uses more memory than the GPU has for it: it waits until there is more, others go on");
     write_kind(attachment, GS_EVENT_TOO_BIG, false, now_ns);
+    tell_in_the_way(sched_job_kept_by(action->job));
     return;
   default:
     return;

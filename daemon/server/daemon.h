@@ -221,6 +221,9 @@ static inline bool actions_are_told(const struct daemon *daemon) { return list_e
 /* ATTACHED or CAPACITY. */
 struct gs_msg actions_attached(enum gs_msg_type type, const struct attachment *attachment);
 
+/* What the MEM_REPLY to it says: how far it may grow unasked. */
+struct gs_msg actions_granted(const struct attachment *attachment, uint64_t granted_bytes);
+
 /* SHARE, for rates.h. */
 rates_tell_f actions_tell_share;
 

@@ -253,27 +253,40 @@ static void note_kind(struct sched_job *job, const struct gs_msg *msg) {
   scheduler_memory_paging(job, msg->mem.paging_bytes);
 }
 
+/* Whoever allocates does not ask for that: it takes a look at all jobs of the GPU. */
+static void tell_most(const struct sched_job *job, struct gs_msg *reply) {
+  struct sched_most most = sched_job_most(job);
+  reply->mem_reply.knows_most = 1;
+  reply->mem_reply.most_bytes = most.total_bytes;
+  reply->mem_reply.most_pinned_bytes = most.pinned_bytes;
+  reply->mem_reply.making_way_bytes = most.making_way_bytes;
+}
+
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
  */
 static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
   struct daemon *daemon = daemon_with(attachment);
   uint64_t granted_bytes = 0;
-  struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
-  uint64_t paging_bytes = attachment->job.paging_bytes;
-  note_kind(&attachment->job, msg);
+  struct sched_job *job = &attachment->job;
+  bool only_asks = msg->mem.total_bytes <= job->used_bytes && msg->mem.pinned_bytes <= job->pinned_bytes;
+  uint64_t paging_bytes = job->paging_bytes;
+  note_kind(job, msg);
   if (must_wait(attachment, msg, now_ns)) {
+    struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
     reply.status = -EAGAIN;
     peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
     return;
   }
-  reply.status = scheduler_memory_request(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes,
-                                          now_ns, &daemon->actions, &granted_bytes);
-  reply.mem_reply.granted_bytes = granted_bytes;
+  int status = scheduler_memory_request(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
+                                        &daemon->actions, &granted_bytes);
+  struct gs_msg reply = actions_granted(attachment, granted_bytes);
+  reply.status = status;
   if (reply.status < 0) {
-    reply.mem_reply.why =
-        sched_job_why_refused(&attachment->job, msg->mem.total_bytes, msg->mem.pinned_bytes);
-    scheduler_memory_paging(&attachment->job, paging_bytes);
+    reply.mem_reply.why = sched_job_why_refused(job, msg->mem.total_bytes, msg->mem.pinned_bytes);
+    scheduler_memory_paging(job, paging_bytes);
   }
+  if (reply.status < 0 || only_asks)
+    tell_most(job, &reply);
   actions_plan(daemon);
   actions_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);

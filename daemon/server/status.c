@@ -137,6 +137,7 @@ static struct gs_msg describe_wait(const struct sched_job *job, uint32_t index, 
   msg.wait_status.room_bytes = job->room_bytes;
   msg.wait_status.planned_bytes = job->gpu->roomy ? job->reach_bytes : job->want_bytes;
   msg.wait_status.need_bytes = job->need_bytes;
+  msg.wait_status.pinned_bytes = job->pinned_bytes;
   struct rates_limit limit = rates_limit(&gpu_of(job->gpu)->rates, &attachment_of(job)->rates);
   msg.wait_status.limited = limit.why;
   msg.wait_status.limit = limit.limit;

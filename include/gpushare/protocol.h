@@ -372,7 +372,8 @@ enum gs_job_state {
   X(LIMIT, 1, "limit")       /* the job's memory limit */                                                    \
   X(CAPACITY, 2, "capacity") /* without page faults it could never have all that on the card */              \
   X(PINNED, 3, "pinned")     /* it can't leave the card, and nor can what others have there */               \
-  X(SPENT, 4, "spent")       /* card and host have no more */
+  X(SPENT, 4, "spent")       /* card and host have no more */                                                \
+  X(OTHERS, 5, "others")     /* it can't leave the card, and a job that has memory there could not run */
 
 enum gs_refusal {
 #define X(name, value, word) GS_REFUSAL_##name = value,
@@ -501,6 +502,8 @@ struct gs_msg {
       uint32_t memory;         /* enum gs_memory: for programs that do not choose themselves */
       uint32_t host_tight;     /* not 0: host memory is scarce; keep no more of it pinned than is in use */
       uint32_t limited;        /* not 0: capacity_bytes is the job's memory limit, less than the GPU has */
+      uint32_t in_the_way;     /* CAPACITY, not 0: what the job has pinned keeps another one from running */
+      uint32_t pad;
     } attached;
     struct { /* ROOM, LOCK_OK, DROP_LOCK: what the job may have on the card from now on. More than
                 that leaves, as soon as the job does not hold the GPU; what is away comes back as far
@@ -566,7 +569,11 @@ struct gs_msg {
     struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */
       uint32_t why;           /* status -ENOMEM: enum gs_refusal */
-      uint32_t pad;
+      uint32_t knows_most;    /* not 0: the fields after pinned_bytes are told */
+      uint64_t pinned_bytes;  /* of granted_bytes, what may never leave the card without asking again */
+      uint64_t most_bytes, most_pinned_bytes; /* what the client could have now, if it asked: in all; and of
+                                                 that, what can never leave the card */
+      uint64_t making_way_bytes;              /* of others: on the card, and able to leave it */
     } mem_reply;
     struct {          /* CLIENT_STATE */
       uint32_t flags; /* GS_STATE_* */
@@ -662,6 +669,7 @@ struct gs_msg {
       uint64_t room_bytes;     /* what it may have on the card now, as it was told */
       uint64_t planned_bytes;  /* and what the plan has for it */
       uint64_t need_bytes;     /* what it needs of what those have that run beside each other */
+      uint64_t pinned_bytes;   /* of its memory: what can't leave the card */
     } wait_status;
     struct { /* STATUS_HANDOVER; gpu: its number. Hand-overs since start; the last one in *_last */
       uint64_t drain_ns, move_ns; /* GPU idle: until the release, and from then until the next one runs */

@@ -27,7 +27,7 @@ void client_await_go(CUdevice device);
 int client_memory_mode(CUdevice device);
 uint64_t client_capacity(CUdevice device);
 struct memory_bounds client_bounds(CUdevice device);
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                           _Atomic uint64_t *seen_ns);
 void client_memory_report(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);
 uint64_t client_room_bytes(CUdevice device);

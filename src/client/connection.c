@@ -161,6 +161,19 @@ static void on_order(struct gpu *gpu, const struct gs_msg *msg) {
   lock_release(&client.lock);
 }
 
+static void say_in_the_way(struct gpu *gpu) {
+  static atomic_flag said = ATOMIC_FLAG_INIT;
+  if (atomic_flag_test_and_set(&said))
+    return;
+  lock_take(&client.lock);
+  unsigned long long bytes = gpu->machine.has.pinned_bytes;
+  lock_release(&client.lock);
+  log_warn(
+      "GPU %d: another job can't run beside the %llu bytes of this program that can't leave the card: plain "
+      "allocations can, with GPUSHARE_MEMORY=swap or managed; the rest stays until it is freed",
+      gpu->device, bytes);
+}
+
 static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   lock_take(&client.lock);
   gpu->capacity_bytes = msg->attached.capacity_bytes;
@@ -170,6 +183,8 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   client_hear(gpu, msg);
   lock_release(&client.lock);
   memory_set_host_tight(msg->attached.host_tight);
+  if (msg->attached.in_the_way)
+    say_in_the_way(gpu);
 }
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {

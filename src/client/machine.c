@@ -59,6 +59,8 @@ static uint64_t check_memory(struct machine *machine, uint64_t now_ns, const str
     return machine->has.report_at_ns;
   send_memory(machine, GS_MEM_REPORT, sight, orders);
   machine->granted_bytes = least(machine->granted_bytes, machine->has.total_bytes + SLACK_BYTES);
+  uint64_t pinned_bytes = least(machine->has.pinned_bytes + SLACK_BYTES, machine->granted_bytes);
+  machine->granted_pinned_bytes = least(machine->granted_pinned_bytes, pinned_bytes);
   return UINT64_MAX;
 }
 
@@ -106,11 +108,12 @@ void machine_note_memory(struct machine *machine, uint64_t total_bytes, uint64_t
   note_memory(machine, total_bytes, pinned_bytes, sight, orders);
 }
 
-/* What can't leave is asked for even within the grant where it has to wait for room: others may have pinned
- * all of the card, and two programs would wait for each other for ever. */
+/* What can't leave has a grant of its own, so that it keeps nobody from running. It is asked for even within
+ * that where it has to wait for room: others may have pinned all of the card, and two programs would wait for
+ * each other for ever. */
 static bool must_ask(const struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes) {
-  return total_bytes > machine->granted_bytes ||
-         (pinned_bytes > machine->has.pinned_bytes && machine_room_bytes(machine) < total_bytes);
+  bool may_pin = pinned_bytes <= machine->granted_pinned_bytes && total_bytes <= machine_room_bytes(machine);
+  return total_bytes > machine->granted_bytes || (pinned_bytes > machine->has.pinned_bytes && !may_pin);
 }
 
 bool machine_looks(const struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes) {
@@ -119,10 +122,11 @@ bool machine_looks(const struct machine *machine, uint64_t total_bytes, uint64_t
           (must_ask(machine, total_bytes, pinned_bytes) || is_news(machine, total_bytes, pinned_bytes)));
 }
 
-int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,
+int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                 const struct sight *sight, struct orders *orders, struct machine_question *question) {
   forget_question(machine, orders);
-  if (machine->attached && !must_ask(machine, total_bytes, pinned_bytes) && !pages_less(machine, sight)) {
+  bool asks = anew || must_ask(machine, total_bytes, pinned_bytes) || pages_less(machine, sight);
+  if (machine->attached && !asks) {
     note_memory(machine, total_bytes, pinned_bytes, sight, orders);
     return 0;
   }
@@ -156,10 +160,17 @@ static void hear_reply(struct machine *machine, const struct gs_msg *msg) {
   machine->memory_answered = !machine->memory_awaited;
   machine->memory_status = msg->status;
   machine->memory_why = (enum gs_refusal)msg->mem_reply.why;
-  if (msg->status == 0)
+  if (msg->mem_reply.knows_most)
+    machine->most = (struct machine_most){.known = true,
+                                          .total_bytes = msg->mem_reply.most_bytes,
+                                          .pinned_bytes = msg->mem_reply.most_pinned_bytes,
+                                          .making_way_bytes = msg->mem_reply.making_way_bytes};
+  if (msg->status == 0) {
     machine->granted_bytes = msg->mem_reply.granted_bytes;
-  else if (msg->status == -ENOMEM && machine->memory_asking)
+    machine->granted_pinned_bytes = msg->mem_reply.pinned_bytes;
+  } else if (msg->status == -ENOMEM && machine->memory_asking) {
     machine->has = machine->before;
+  }
   machine->memory_asking &= machine->memory_awaited;
 }
 
@@ -461,7 +472,7 @@ void machine_attach(struct machine *machine, const struct sight *sight, struct g
   msg->attach.flags |= machine->holding ? GS_ATTACH_RUNNING : 0;
   machine->generation++;
   machine->told_running = machine->holding;
-  machine->has.pinned_bytes = usage->pinned_bytes;
+  machine->has.pinned_bytes = machine->granted_pinned_bytes = usage->pinned_bytes;
   machine->has.told_paging_bytes = 0;
   bool is_told =
       machine->has.total_bytes == machine->has.told_bytes && !usage->pinned_bytes && !usage->paging_bytes;
@@ -477,7 +488,8 @@ void machine_lose(struct machine *machine, struct orders *orders) {
   machine->generation++;
   machine->attached = machine->requested = machine->wanted = machine->drop_pending = false;
   machine->steps_over = machine->steps = machine->steps && !machine->grant_pending;
-  machine->granted_bytes = machine->epoch = 0;
+  machine->granted_bytes = machine->granted_pinned_bytes = machine->epoch = 0;
+  machine->most = (struct machine_most){.known = false};
   machine_unbind(machine, orders);
   orders->wake_waiting = true;
 }

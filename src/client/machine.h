@@ -48,6 +48,13 @@ struct machine_memory {
   uint64_t report_at_ns;      /* when to tell it; 0: no need */
 };
 
+/* What the process could have if it asked. */
+struct machine_most {
+  bool known;
+  uint64_t total_bytes, pinned_bytes;
+  uint64_t making_way_bytes; /* of others: on the card, and able to leave it */
+};
+
 /* All zero, but move_again_ns UINT64_MAX: nothing has been heard of a daemon. */
 struct machine {
   /* the connection */
@@ -92,7 +99,8 @@ struct machine {
   uint64_t returned_bytes;      /* restored since the grant */
 
   /* what it has allocated */
-  uint64_t granted_bytes; /* memory: may grow to this without asking */
+  uint64_t granted_bytes;        /* memory: may grow to this without asking; */
+  uint64_t granted_pinned_bytes; /* and what can't leave the card, to this */
   struct machine_memory has;
   uint64_t reported_ns;         /* when it was told last */
   bool memory_asking;           /* what is told meanwhile would be out of order */
@@ -102,6 +110,7 @@ struct machine {
   bool memory_awaited; /* it is answered once others have ended */
   int32_t memory_status;
   enum gs_refusal memory_why; /* it is -ENOMEM */
+  struct machine_most most;   /* as the daemon said last */
 };
 
 /* ---- the daemon ---- */
@@ -137,11 +146,11 @@ void machine_order_move(struct machine *machine, struct orders *orders);
 void machine_tell_short(struct machine *machine, uint64_t bytes, struct orders *orders);
 
 /* It is to have so much memory. 0: it may; -ENOTCONN: there is nobody to ask; -EINPROGRESS: that is asked,
- * and machine_answer tells. */
+ * and machine_answer tells. anew: it is asked even if it may, so that machine.most is true. */
 struct machine_question {
   uint64_t number, generation;
 };
-int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes,
+int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                 const struct sight *sight, struct orders *orders, struct machine_question *question);
 
 /* Whether it matters to machine_ask and machine_note_memory what the caller sees: most allocations and frees

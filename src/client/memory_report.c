@@ -38,7 +38,13 @@ struct memory_bounds client_bounds(CUdevice device) {
   if (!gpu)
     return bounds;
   lock_take(&client.lock);
-  bounds = (struct memory_bounds){.job = client.job, .limited = gpu->limited, .why = gpu->machine.memory_why};
+  bounds = (struct memory_bounds){.job = client.job,
+                                  .limited = gpu->limited,
+                                  .why = gpu->machine.memory_why,
+                                  .knows_most = gpu->machine.most.known,
+                                  .most_bytes = gpu->machine.most.total_bytes,
+                                  .most_pinned_bytes = gpu->machine.most.pinned_bytes,
+                                  .making_way_bytes = gpu->machine.most.making_way_bytes};
   lock_release(&client.lock);
   return bounds;
 }
@@ -65,7 +71,7 @@ static struct sight see(const struct gpu *gpu, uint64_t total_bytes, uint64_t pi
   return machine_looks(&gpu->machine, total_bytes, pinned_bytes) ? client_see(gpu) : (struct sight){0};
 }
 
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                           _Atomic uint64_t *seen_ns) {
   struct gpu *gpu = client_gpu(device);
   if (!gpu)
@@ -73,10 +79,10 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
   lock_take(&client.lock);
   client_attach_device(gpu, device);
   wait_settled(gpu);
-  struct sight sight = see(gpu, total_bytes, pinned_bytes);
+  struct sight sight = anew ? client_see(gpu) : see(gpu, total_bytes, pinned_bytes);
   struct orders orders = {0};
   struct machine_question question;
-  int err = machine_ask(&gpu->machine, total_bytes, pinned_bytes, &sight, &orders, &question);
+  int err = machine_ask(&gpu->machine, total_bytes, pinned_bytes, anew, &sight, &orders, &question);
   client_obey(gpu, &orders);
   if (err == -EINPROGRESS)
     err = await_answer(&gpu->machine, &question, seen_ns);

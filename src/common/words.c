@@ -140,6 +140,8 @@ const char *words_refusal(unsigned why) {
       [GS_REFUSAL_CAPACITY] = "without page faults all must fit the GPU, beside what others have pinned",
       [GS_REFUSAL_PINNED] = "it can't leave the card, and others' pinned memory neither",
       [GS_REFUSAL_SPENT] = "card and host memory are spent",
+      [GS_REFUSAL_OTHERS] =
+          "it can't leave the card, and a job that has memory there could not run beside it",
   };
   return why < sizeof words / sizeof *words ? words[why] : "";
 }

@@ -291,13 +291,22 @@ CUresult hook_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr, size
 
 static size_t lesser(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 
-/* Memory that stays on the card needs room on the card, so there the driver's own word bounds ours. */
+/* The program is likely to allocate what can't leave: its plain memory is so, or most of what it has is. */
+static bool pins(CUdevice device) {
+  uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
+  return !backend_leaves(device) || pinned > budget_sum_bytes(device) - pinned;
+}
+
+/* Memory that stays on the card needs room there, so the driver's own word bounds ours, but for what makes
+ * way. */
 static void describe(CUdevice device, size_t *free_bytes, size_t *total_bytes) {
-  uint64_t total = budget_total_bytes(device), left = budget_free_bytes(device);
+  uint64_t total = budget_total_bytes(device);
   if (!total)
     return;
+  struct budget_left left = budget_ask_left(device);
   *total_bytes = lesser(total, *total_bytes);
-  *free_bytes = backend_leaves(device) ? (size_t)left : lesser(left, *free_bytes);
+  *free_bytes =
+      pins(device) ? lesser(left.pinned_bytes, *free_bytes + left.making_way_bytes) : (size_t)left.bytes;
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {

@@ -48,6 +48,8 @@ static uint64_t booked;                            /* under books_lock; devices 
 static uint64_t host_bytes;                        /* under books_lock; 0: not asked for yet */
 static _Atomic unsigned refusals_logged;           /* a bit for each reason */
 
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t less(uint64_t a, uint64_t b) { return a < b ? 0 : a - b; }
 static uint64_t add_saturated(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
 
 static uint64_t sum(const struct account *account) {
@@ -202,15 +204,16 @@ static void report_and_unlock(CUdevice device) {
 
 /* Once for each reason. */
 static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bool asked) {
-  uint32_t job = memory_port.bounds(device).job;
-  char text[160];
+  struct memory_bounds bounds = memory_port.bounds(device);
+  uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
+  char text[256];
   if (atomic_fetch_or(&refusals_logged, 1u << why) & 1u << why)
     return;
   switch (why) {
   case GS_REFUSAL_LIMIT:
     if (memory_port.capacity(device))
       snprintf(text, sizeof text, "its memory limit is %llu ('gpusharectl set-limit %u 0' lifts it)",
-               (unsigned long long)budget_total_bytes(device), job);
+               (unsigned long long)budget_total_bytes(device), bounds.job);
     else
       snprintf(text, sizeof text, "its memory limit is %llu (GPUSHARE_MEMORY_LIMIT)",
                (unsigned long long)settings()->limit_bytes);
@@ -226,6 +229,13 @@ static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bo
     snprintf(text, sizeof text,
              "it can't leave the card, and others' pinned memory there neither "
              "(gpusharectl status)");
+    break;
+  case GS_REFUSAL_OTHERS:
+    snprintf(
+        text, sizeof text,
+        "it can't leave the card, and a job that has memory there could not run beside it: of such memory "
+        "there is room for %llu more (gpusharectl status)",
+        (unsigned long long)less(bounds.most_pinned_bytes, pinned));
     break;
   case GS_REFUSAL_SPENT:
     snprintf(text, sizeof text, "%s",
@@ -261,7 +271,8 @@ static void refuse_at_once(CUdevice device, uint64_t bytes) {
 
 /* What is booked in a turn. 0 or -ENOMEM; -EINTR: the turn has been lost. */
 static int ask(CUdevice device, uint64_t number, uint64_t bytes, struct sums sums) {
-  int err = memory_port.request(device, sums.total_bytes, sums.pinned_bytes, &accounts[device].turn.seen_ns);
+  int err =
+      memory_port.request(device, sums.total_bytes, sums.pinned_bytes, false, &accounts[device].turn.seen_ns);
   bool asked = err != -ENOTCONN;
   enum gs_refusal why = GS_REFUSAL_SPENT;
   if (!asked)
@@ -335,6 +346,30 @@ uint64_t budget_sum_bytes(CUdevice device) { return sum(&accounts[device]); }
 uint64_t budget_free_bytes(CUdevice device) {
   uint64_t total = budget_total_bytes(device), used = budget_sum_bytes(device);
   return used < total ? total - used : 0;
+}
+
+struct budget_left budget_ask_left(CUdevice device) {
+  struct account *account = &accounts[device];
+  uint64_t total_bytes = budget_total_bytes(device);
+  lock_take(&books_lock);
+  uint64_t number = turn_begin(account, false);
+  struct sums sums = sums_of(account);
+  lock_release(&books_lock);
+  if (number) {
+    memory_port.request(device, sums.total_bytes, sums.pinned_bytes, true, &account->turn.seen_ns);
+    lock_take(&books_lock);
+    turn_end(account, number, true);
+    sums = sums_of(account);
+    report_and_unlock(device);
+  }
+  struct memory_bounds bounds = memory_port.bounds(device);
+  uint64_t left = less(total_bytes, sums.total_bytes);
+  if (!bounds.knows_most)
+    return (struct budget_left){.bytes = left, .pinned_bytes = left};
+  left = least(left, less(bounds.most_bytes, sums.total_bytes));
+  return (struct budget_left){.bytes = left,
+                              .pinned_bytes = least(left, less(bounds.most_pinned_bytes, sums.pinned_bytes)),
+                              .making_way_bytes = bounds.making_way_bytes};
 }
 
 uint64_t budget_used_bytes(CUdevice device, enum backing backing) {

@@ -41,6 +41,15 @@ uint64_t budget_total_bytes(CUdevice device);
 /* Of this, what the process does not use itself. Never wraps around. */
 uint64_t budget_free_bytes(CUdevice device);
 
+/* What the process could get more than it has, as the daemon says when asked now; without a daemon, as
+ * budget_free_bytes. If another thread is being answered, as it said last. */
+struct budget_left {
+  uint64_t bytes;
+  uint64_t pinned_bytes;     /* if that can never leave the card */
+  uint64_t making_way_bytes; /* of others: on the card, and able to leave it */
+};
+struct budget_left budget_ask_left(CUdevice device);
+
 /* What the process uses, by backing. */
 uint64_t budget_used_bytes(CUdevice device, enum backing backing);
 

@@ -28,7 +28,8 @@ struct entry {
 
 /* What one launch takes. */
 struct take {
-  uint64_t bytes; /* reserved for it */
+  bool allocates; /* the driver takes memory for it */
+  uint64_t bytes; /* reserved for that; 0: it was refused */
   CUdevice device;
   uint64_t trims;
   struct pinned_patience patience;
@@ -132,6 +133,7 @@ static void take_memory(CUgraphExec graph, struct take *take) {
   take->trims = reserves_trims(take->device) + 1;
   if (entry && entry->trims == take->trims)
     take->bytes = 0;
+  take->allocates = take->bytes;
   lock_release(&lock);
   /* What is refused may be less in truth: the driver decides. */
   if (pinned_reserve(take->device, take->bytes))
@@ -149,12 +151,12 @@ static bool forget_if_trimmed(CUresult result, struct entry *entry, const struct
 /* After it. True: the driver had no memory for it, and is to be asked once more. */
 static bool is_again(CUresult result, CUgraphExec graph, struct take *take) {
   bool again = take->bytes && pinned_again(result, take->device, take->bytes, &take->patience);
-  if (take->bytes || reserves_trims(take->device) + 1 != take->trims)
+  if (take->allocates || reserves_trims(take->device) + 1 != take->trims)
     reserves_look(take->device);
   budget_release(take->device, BACKING_PINNED, take->bytes);
   lock_take(&lock);
   struct entry *entry = *find(graph);
-  if (entry && take->bytes && result == CUDA_SUCCESS)
+  if (entry && take->allocates && result == CUDA_SUCCESS)
     entry->trims = take->trims;
   again |= forget_if_trimmed(result, entry, take);
   lock_release(&lock);

@@ -17,9 +17,12 @@
 
 /* What the daemon has said beside the capacity. */
 struct memory_bounds {
-  uint32_t job;        /* the process' number there */
-  bool limited;        /* the capacity is its memory limit */
-  enum gs_refusal why; /* its last request was refused */
+  uint32_t job;                           /* the process' number there */
+  bool limited;                           /* the capacity is its memory limit */
+  enum gs_refusal why;                    /* its last request was refused */
+  bool knows_most;                        /* as it was answered, the process could have: */
+  uint64_t most_bytes, most_pinned_bytes; /* in all; of that, what can never leave the card */
+  uint64_t making_way_bytes;              /* of others: on the card, and able to leave it */
 };
 
 /* If the GPU is being given back: how long a thread that needs memory then waits for that, where it can take
@@ -42,11 +45,12 @@ struct memory_port {
   /* The process' device memory on this device shall become total_bytes, pinned_bytes of which can never leave
    * the card. 0: granted. -ENOMEM: the daemon refuses (`bounds` says why). -ENOTCONN: there is no daemon; the
    * caller applies its own limit. -EINTR: another request or report has come meanwhile. Asks the daemon only
-   * when the total passes what it last granted; may block for a round trip, never longer than two seconds
-   * unless the daemon says that the process has to wait for others. Meanwhile *seen_ns is the time, some
-   * times a second. Call it before allocating; one thread at a time, but for those that have left the call by
-   * a jump. */
-  int (*request)(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, _Atomic uint64_t *seen_ns);
+   * when the total passes what it last granted, or with `anew`, so that `bounds` is true; may block for a
+   * round trip, never longer than two seconds unless the daemon says that the process has to wait for others.
+   * Meanwhile *seen_ns is the time, some times a second. Call it before allocating; one thread at a time, but
+   * for those that have left the call by a jump. */
+  int (*request)(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
+                 _Atomic uint64_t *seen_ns);
 
   /* The process' device memory has shrunk to total_bytes. Returns at once. */
   void (*report)(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes);

@@ -47,6 +47,7 @@ static void grant_memory(struct fake_daemon *fake, const struct gs_msg *msg) {
   fake->used_bytes = msg->mem.total_bytes;
   fake->pinned_bytes = msg->mem.pinned_bytes;
   reply.mem_reply.granted_bytes = fake->used_bytes + fake->slack_bytes;
+  reply.mem_reply.pinned_bytes = fake->pinned_bytes + fake->slack_bytes;
   if (msg->type == GS_MEM_REQUEST)
     tell(fake, &reply);
 }

@@ -2,9 +2,11 @@
  * pinner.c - allocates memory that can't leave the card. usage: pinner BYTES
  *
  * Uses so much memory that can leave, says "ready", and makes for each line "array BYTES" an array, for each
- * "create BYTES" physical memory for sparse arrays, and says "done". At the end of its input it checks what
- * could leave and says "ok".
+ * "create BYTES" physical memory for sparse arrays, and says "done"; for each "try BYTES" such memory, and
+ * says "had" or "refused". For "free 0" it says "free BYTES", which it could have as the driver tells. At the
+ * end of its input it checks what could leave and says "ok".
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,12 +22,39 @@ static void make_array(size_t bytes) {
   MUST(cuArrayCreate(&array, &shape));
 }
 
-static void create(size_t bytes) {
+static bool try(size_t bytes) {
   CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                               .allocFlags = {.usage = CU_MEM_CREATE_USAGE_TILE_POOL},
                               .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   CUmemGenericAllocationHandle handle;
-  MUST(cuMemCreate(&handle, bytes, &kind, 0));
+  CUresult result = cuMemCreate(&handle, bytes, &kind, 0);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY)
+    gpu_must(result, "cuMemCreate");
+  return result == CUDA_SUCCESS;
+}
+
+static void say_free(void) {
+  char line[32];
+  size_t free_bytes, total_bytes;
+  MUST(cuMemGetInfo(&free_bytes, &total_bytes));
+  snprintf(line, sizeof line, "free %zu", free_bytes);
+  gpu_say(line);
+}
+
+/* False: it can't. */
+static bool obey(const char *what, size_t bytes) {
+  bool array = strcmp(what, "array") == 0, create = strcmp(what, "create") == 0;
+  if (array)
+    make_array(bytes);
+  else if (create && !try(bytes))
+    return false;
+  if (array || create)
+    gpu_say("done");
+  else if (strcmp(what, "try") == 0)
+    gpu_say(try(bytes) ? "had" : "refused");
+  else
+    say_free();
+  return true;
 }
 
 int main(int argc, char **argv) {
@@ -40,13 +69,8 @@ int main(int argc, char **argv) {
   gpu_fill(&gpu, NULL, at, words, SEED);
   MUST(cuCtxSynchronize());
   gpu_say("ready");
-  while (fgets(line, sizeof line, stdin) && sscanf(line, "%15s %zu", what, &bytes) == 2) {
-    if (strcmp(what, "array") == 0)
-      make_array(bytes);
-    else
-      create(bytes);
-    gpu_say("done");
-  }
+  while (fgets(line, sizeof line, stdin) && sscanf(line, "%15s %zu", what, &bytes) == 2 && obey(what, bytes))
+    ;
   gpu_verify(at, words, SEED, 0);
   gpu_say("ok");
   return 0;

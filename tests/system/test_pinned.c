@@ -186,15 +186,16 @@ static void await_turns(const struct process *first, const struct process *secon
   scene_await(&scene, have_had_turns, &turns, "the others go on");
 }
 
-/* Two jobs, each of nearly the whole card, and a program that asks for a quarter of it again and again: it
- * waits, and is never refused. */
-static void check_never_refused(const char *kind, const char *own_memory, const char *others_memory) {
+/* Two jobs that take turns, and a program that asks for a quarter of the card again and again: it waits, as
+ * each of them can run beside that, and is never refused. */
+static void check_beside(const char *kind, const char *own_memory, const char *others_memory,
+                         uint64_t others_bytes) {
   char memory[64], tries[16], refused[32];
   const char *const others[] = {others_memory, NULL}, *const own[] = {own_memory, NULL};
   const char *wanted = getenv("GS_TEST_TRIES");
   snprintf(tries, sizeof tries, "%d", wanted ? atoi(wanted) : TRIES);
-  snprintf(memory, sizeof memory, "%llu", (unsigned long long)(28 * MIB));
-  scene_begin(&scene, "small,capacity=32MiB");
+  snprintf(memory, sizeof memory, "%llu", (unsigned long long)others_bytes);
+  scene_begin(&scene, "small,capacity=64MiB");
   scene_start_daemon(&scene, "--tq", "10ms", NULL);
   struct process *first = scene_start(&scene, others, "toiler", memory, "200us", NULL);
   struct process *second = scene_start(&scene, others, "toiler", memory, "200us", NULL);
@@ -210,6 +211,10 @@ static void check_never_refused(const char *kind, const char *own_memory, const 
   process_finish(first);
   process_finish(second);
   scene_end(&scene);
+}
+
+static void check_never_refused(const char *kind, const char *own_memory, const char *others_memory) {
+  check_beside(kind, own_memory, others_memory, 48 * MIB);
 }
 
 TEST(physical_memory_is_never_refused) {
@@ -239,7 +244,7 @@ TEST(stream_order_is_never_refused) {
 }
 
 TEST(beside_unified_memory_it_is_never_refused) {
-  check_never_refused("tiles", "GPUSHARE_MEMORY=managed", "GPUSHARE_MEMORY=managed");
+  check_beside("tiles", "GPUSHARE_MEMORY=managed", "GPUSHARE_MEMORY=managed", 56 * MIB);
 }
 
 TEST(pools_that_keep_their_memory_are_never_refused) {
@@ -248,4 +253,118 @@ TEST(pools_that_keep_their_memory_are_never_refused) {
 
 TEST(graphs_that_allocate_are_never_refused) {
   check_never_refused("graph", "GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY=swap");
+}
+
+/* ---- beside programs that could not run any more ---- */
+
+static const char *const swap_memory[] = {"GPUSHARE_MEMORY=swap", NULL};
+
+static struct process *start_toiling(environment_list environment, const char *bytes) {
+  struct process *toiler = scene_start(&scene, environment, "toiler", bytes, "200us", NULL);
+  process_expect(toiler, "toiling", NULL, 0);
+  return toiler;
+}
+
+static struct process *start_pinning(environment_list environment) {
+  struct process *asks = scene_start(&scene, environment, "pinner", "1048576", NULL);
+  process_expect(asks, "ready", NULL, 0);
+  return asks;
+}
+
+static bool has(struct process *asks, uint64_t bytes) {
+  char line[64];
+  snprintf(line, sizeof line, "try %llu", (unsigned long long)bytes);
+  process_say(asks, line);
+  process_expect(asks, "", line, sizeof line);
+  return strcmp(line, "had") == 0;
+}
+
+static uint64_t free_bytes(struct process *asks) {
+  char line[64];
+  process_say(asks, "free 0");
+  process_expect(asks, "free ", line, sizeof line);
+  return strtoull(line + strlen("free "), NULL, 10);
+}
+
+/* 48 of 64 MiB stay theirs, whatever a third program asks for, and whenever. */
+TEST(what_would_freeze_others_is_refused) {
+  scene_begin(&scene, "small,capacity=64MiB");
+  scene_start_daemon(&scene, "--tq", "10ms", NULL);
+  struct process *first = start_toiling(swap_memory, "48M"), *second = start_toiling(swap_memory, "48M");
+  struct process *asks = start_pinning(swap_memory);
+  CHECK(!has(asks, 18 * MIB) && has(asks, 8 * MIB) && !has(asks, 10 * MIB));
+  process_await_log(asks, "a job that has memory there could not run beside it");
+  CHECK(has(asks, 6 * MIB));
+  await_turns(first, second);
+  process_finish(asks);
+  process_finish(first);
+  process_finish(second);
+  scene_end(&scene);
+}
+
+/* Once most of what a program has is of this kind. */
+TEST(what_is_free_can_be_had) {
+  scene_begin(&scene, "small,capacity=256MiB");
+  scene_start_daemon(&scene, "--tq", "10ms", NULL);
+  struct process *toiler = start_toiling(swap_memory, "160M"), *asks = start_pinning(swap_memory);
+  uint64_t ordinary_bytes = free_bytes(asks);
+  CHECK(ordinary_bytes > 250 * MIB && ordinary_bytes < 256 * MIB, "%llu", (unsigned long long)ordinary_bytes);
+  CHECK(has(asks, 32 * MIB));
+  CHECK(free_bytes(asks) == 64 * MIB, "%llu", (unsigned long long)free_bytes(asks));
+  CHECK(!has(asks, 66 * MIB) && has(asks, 64 * MIB));
+  CHECK(free_bytes(asks) == 0);
+  struct process *late = start_pinning(swap_memory);
+  ordinary_bytes = free_bytes(late);
+  CHECK(ordinary_bytes > 150 * MIB && ordinary_bytes < 160 * MIB, "%llu", (unsigned long long)ordinary_bytes);
+  process_finish(late);
+  process_finish(asks);
+  process_finish(toiler);
+  scene_end(&scene);
+}
+
+static bool is_too_big(const struct scene_status *status, const void *process) {
+  const struct gs_msg *wait = scene_wait_of(status, ((const struct process *)process)->pid);
+  return wait && wait->wait_status.reason == GS_REASON_TOO_BIG;
+}
+
+/* Each of the two is told. */
+TEST(a_production_job_may_freeze_an_opportunistic_one) {
+  static const char *const opportunistic[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_CLASS=opportunistic", NULL},
+                           *const production[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_CLASS=production", NULL};
+  char text[4096], expected[64], number[16];
+  struct scene_status status;
+  scene_begin(&scene, "small,capacity=256MiB");
+  scene_start_daemon(&scene, "--tq", "10ms", NULL);
+  struct process *toiler = start_toiling(opportunistic, "160M"), *other = start_pinning(opportunistic);
+  CHECK(!has(other, 128 * MIB));
+  struct process *asks = start_pinning(production);
+  CHECK(has(asks, 128 * MIB));
+  scene_await(&scene, is_too_big, toiler, "it can't run");
+  process_await_log(asks, "another job can't run beside the");
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  CHECK(scene_wait_of(&status, asks->pid)->wait_status.pinned_bytes == 128 * MIB);
+  snprintf(number, sizeof number, "%u", scene_job_of(&status, toiler->pid)->job_status.job);
+  snprintf(expected, sizeof expected, "pinned by job %u (pid %d, pinner): 128.0 MiB",
+           scene_job_of(&status, asks->pid)->job_status.job, asks->pid);
+  CHECK(scene_ctl(&scene, text, sizeof text, "why", number, NULL) == 0);
+  CHECK(strstr(text, expected), "%s", text);
+  process_finish(asks);
+  process_finish(other);
+  process_finish(toiler);
+  scene_end(&scene);
+}
+
+static bool keeps_16_mib(const struct scene_status *status, const void *process) {
+  const struct gs_msg *job = scene_job_of(status, ((const struct process *)process)->pid);
+  return job && job->job_status.used_bytes >= 16 * MIB;
+}
+
+TEST(what_graphs_keep_is_counted) {
+  scene_begin(&scene, "small,capacity=64MiB");
+  scene_start_daemon(&scene, NULL);
+  struct process *graph = scene_start(&scene, swap_memory, "pinned", "graph", "32M", "1", NULL);
+  process_expect(graph, "refused 0", NULL, 0);
+  scene_await(&scene, keeps_16_mib, graph, "what it keeps is counted");
+  process_finish(graph);
+  scene_end(&scene);
 }

@@ -293,14 +293,19 @@ static void have_memory(struct actors *actors, int i, uint64_t used_bytes, uint6
 
 void actors_set_memory(struct actors *actors, int i, uint64_t used_bytes, uint64_t pinned_bytes) {
   struct actor *actor = &actors->actors[i];
-  if (used_bytes <= actor->granted_bytes && pinned_bytes <= actor->pinned_bytes) {
+  bool may_pin = pinned_bytes <= max_u64(actor->pinned_bytes, actor->granted_pinned_bytes);
+  if (used_bytes <= actor->granted_bytes && may_pin) {
     have_memory(actors, i, used_bytes, pinned_bytes);
     actor->granted_bytes = min_u64(actor->granted_bytes, used_bytes + SCHED_SLACK_BYTES);
+    actor->granted_pinned_bytes = min_u64(actor->granted_pinned_bytes, pinned_bytes + SCHED_SLACK_BYTES);
     scheduler_memory_report(&actors->jobs[i], used_bytes, pinned_bytes, actors->now_ns, &actors->change);
   } else if (scheduler_memory_request(&actors->jobs[i], used_bytes, pinned_bytes, actors->now_ns,
                                       &actors->change, &actor->granted_bytes) == 0) {
     if (actor->granted_bytes < used_bytes)
       actors->fail("is granted less than it asked for", i);
+    actor->granted_pinned_bytes = actors->jobs[i].pinned_reach_bytes;
+    if (actor->granted_pinned_bytes < pinned_bytes || actor->granted_pinned_bytes > actor->granted_bytes)
+      actors->fail("may pin less than it asked for, or more than it may have", i);
     while (actor->count > 0) /* what was told before the answer is known when it comes */
       receive(actors, i);
     have_memory(actors, i, used_bytes, pinned_bytes);

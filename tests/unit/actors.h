@@ -37,8 +37,9 @@ struct actor {
   uint64_t epoch;
   uint64_t release_ns; /* when its drain ends */
   uint64_t used_bytes, pinned_bytes, granted_bytes;
-  uint64_t awaited_bytes;  /* pinned, and not there yet: there is no room beside what it has */
-  uint64_t resident_bytes; /* a piece that comes in counts from the start */
+  uint64_t granted_pinned_bytes; /* how far pinned_bytes may grow unasked */
+  uint64_t awaited_bytes;        /* pinned, and not there yet: there is no room beside what it has */
+  uint64_t resident_bytes;       /* a piece that comes in counts from the start */
   uint64_t room_bytes, room_seq, target_bytes;
   bool refused; /* by the driver: it waits for another room */
   bool lowered; /* its room is less than the one before, which nobody has been told it knows */

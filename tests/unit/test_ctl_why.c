@@ -197,6 +197,26 @@ START_TEST(a_job_is_told_of_on_each_of_its_gpus) {
 }
 END_TEST
 
+START_TEST(what_is_pinned_is_named) {
+  played_begin();
+  played_add_gpu(0);
+  struct gs_msg *wait = add(3, "holder", GS_JOB_HOLDING, GIB, GIB);
+  wait->wait_status.pinned_bytes = GIB;
+  wait = add(5, "train", GS_JOB_WAITING, 20 * GIB, 4 * GIB);
+  wait->wait_status.reason = GS_REASON_TOO_BIG;
+  wait->wait_status.awaited = 3;
+  ask("why 5", 0);
+  output_has("Most of what is in its way is pinned by " HOLDER
+             ": 1.0 GiB that can't leave the card until they are freed.");
+  ask("why 3", 0);
+  output_has("1.0 GiB of its memory can't leave the card.");
+  ask("why 3 --json", 0);
+  output_has_json("{'job': 3, 'gpus': [{'pinned_bytes': 1073741824}]}");
+  ask("status", 0);
+  output_has("holding, 1.0 GiB pinned");
+}
+END_TEST
+
 START_TEST(who_is_not_there_is_no_job) {
   played_add_gpu(0);
   ask("why 5", 1);
@@ -209,12 +229,9 @@ START_TEST(who_is_not_there_is_no_job) {
 END_TEST
 
 int main(void) {
-  const TTest *const tests[] = {every_reason_has_its_words,
-                                stops_that_are_not_over,
-                                what_limits_an_opportunistic_job,
-                                what_is_told_of_who_waits_for_a_turn,
-                                a_job_is_told_of_on_each_of_its_gpus,
-                                who_is_not_there_is_no_job,
-                                NULL};
+  const TTest *const tests[] = {every_reason_has_its_words,           stops_that_are_not_over,
+                                what_limits_an_opportunistic_job,     what_is_told_of_who_waits_for_a_turn,
+                                a_job_is_told_of_on_each_of_its_gpus, what_is_pinned_is_named,
+                                who_is_not_there_is_no_job,           NULL};
   return suite_main("ctl_why", tests, played_set_up, played_tear_down);
 }

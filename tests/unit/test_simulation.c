@@ -370,6 +370,46 @@ static void attach(int i) {
     actors_request(&them, i);
 }
 
+static int standing(int i) {
+  static const int standings[] = {
+      [GS_CLASS_OPPORTUNISTIC] = 0, [GS_CLASS_STANDARD] = 1, [GS_CLASS_PRODUCTION] = 2};
+  return standings[them.jobs[i].terms.class];
+}
+
+/* It can run, and no other one of its class, or of a lower one, can take that from it without asking; nor can
+ * it itself. What it came with counts as far as its user could have had it. */
+static bool has_its_place(int i) {
+  const struct sched_job *job = &them.jobs[i];
+  uint64_t bytes = job->reach_bytes;
+  for (int k = 0; k < ACTORS; k++)
+    if (k != i && them.actors[k].attached && standing(k) <= standing(i))
+      bytes += them.jobs[k].pinned_reach_bytes;
+  bool may_leave = job->reach_bytes > job->pinned_reach_bytes;
+  return job->managed || !may_leave || job->alleged_bytes || bytes <= sched_job_usable_bytes(job);
+}
+
+static struct place { bool runs, kept; } places[ACTORS];
+
+static void note_places(void) {
+  for (int i = 0; i < ACTORS; i++)
+    if (them.actors[i].attached)
+      places[i] =
+          (struct place){!them.jobs[i].alleged_bytes && !sched_job_too_big(&them.jobs[i]), has_its_place(i)};
+}
+
+/* The one that has changed its memory has taken it from nobody that stands as high. */
+static void check_places(int changed) {
+  for (int i = 0; i < ACTORS; i++) {
+    if (!them.actors[i].attached)
+      continue;
+    if (places[i].kept && !has_its_place(i))
+      fail_about("could be kept from running by pinned memory", i);
+    if (i != changed && standing(i) >= standing(changed) && places[i].runs &&
+        sched_job_too_big(&them.jobs[i]))
+      fail_about("is kept from running by what another has pinned", i);
+  }
+}
+
 static void change_memory(int i) {
   const struct actor *actor = &them.actors[i];
   uint64_t used_bytes = actor->used_bytes, pinned_bytes = actor->pinned_bytes;
@@ -380,10 +420,14 @@ static void change_memory(int i) {
   else
     used_bytes += random_below(8 * MIB);
   if (chance(10) || pinned_bytes > used_bytes)
-    pinned_bytes = random_below(used_bytes / 8 + 1);
+    pinned_bytes = random_below(chance(20) ? used_bytes + 1 : used_bytes / 8 + 1);
+  else if (chance(20))
+    pinned_bytes += random_below(1 + (used_bytes - pinned_bytes) / 256);
   run.shrunk |= pinned_bytes > actor->pinned_bytes;
   run.had_bytes[i] = actor->used_bytes;
+  note_places();
   actors_set_memory(&them, i, used_bytes, pinned_bytes);
+  check_places(i);
   run.most_bytes[i] = most(run.most_bytes[i], actor->used_bytes);
 }
 

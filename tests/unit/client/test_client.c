@@ -244,10 +244,10 @@ static struct gpu *connect_played(void) {
 static void *ask_for(void *bytes) {
   static _Atomic uint64_t seen_ns;
   if (sigsetjmp(out, 1) == 0)
-    stage = client_memory_request(0, (uintptr_t)bytes, 0, &seen_ns);
+    stage = client_memory_request(0, (uintptr_t)bytes, 0, false, &seen_ns);
   else {
     stage = 2;
-    stage = client_memory_request(0, (uintptr_t)bytes + 1, 0, &seen_ns);
+    stage = client_memory_request(0, (uintptr_t)bytes + 1, 0, false, &seen_ns);
   }
   return NULL;
 }

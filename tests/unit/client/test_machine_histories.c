@@ -235,6 +235,7 @@ static void daemon_on_memory_request(struct program *p, const struct gs_msg *msg
   reply.status = scheduler_memory_request(&p->job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns,
                                           &change, &granted_bytes);
   reply.mem_reply.granted_bytes = granted_bytes;
+  reply.mem_reply.pinned_bytes = p->job.pinned_reach_bytes;
   plan_at_once();
   tell_one(p);
   write_letter(p, &p->to_client, &reply);
@@ -390,8 +391,8 @@ static void check_sightless(const struct program *p, uint64_t total_bytes, uint6
     struct machine_question question;
     int err = 0, other_err = 0;
     if (asks) {
-      err = machine_ask(&one, total_bytes, pinned_bytes, &seen, &its, &question);
-      other_err = machine_ask(&other, total_bytes, pinned_bytes, &unseen, &others, &question);
+      err = machine_ask(&one, total_bytes, pinned_bytes, false, &seen, &its, &question);
+      other_err = machine_ask(&other, total_bytes, pinned_bytes, false, &unseen, &others, &question);
     } else {
       machine_note_memory(&one, total_bytes, pinned_bytes, &seen, &its);
       machine_note_memory(&other, total_bytes, pinned_bytes, &unseen, &others);
@@ -453,7 +454,8 @@ static void allocate(struct program *p, uint64_t bytes, bool pinned) {
   check_sightless(p, p->asked_bytes, p->asked_pinned_bytes);
   struct sight sight = see(p);
   struct orders orders = {0};
-  int err = machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, &sight, &orders, &p->question);
+  int err = machine_ask(&p->machine, p->asked_bytes, p->asked_pinned_bytes, below(8) == 0, &sight, &orders,
+                        &p->question);
   obey(p, &orders);
   end_question(p, err);
 }

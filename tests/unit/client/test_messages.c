@@ -467,7 +467,7 @@ static bool is_silent(void) {
   unsigned before = sent_count;
   at_gate = 1;
   client_want(0);
-  bool unasked = client_memory_request(0, 500, 100, &seen_ns) == -ENOTCONN;
+  bool unasked = client_memory_request(0, 500, 100, false, &seen_ns) == -ENOTCONN;
   client_memory_report(0, 500, 100);
   return unasked && client_is_stray() && !client_gpu(0) && gate_opened && sent_count == before;
 }
@@ -492,6 +492,7 @@ static void answer(int status) {
   struct gs_msg msg = wire_msg(GS_MEM_REPLY, 0);
   msg.status = status;
   msg.mem_reply.granted_bytes = 600;
+  msg.mem_reply.pinned_bytes = 120;
   hear(&msg);
 }
 
@@ -501,14 +502,14 @@ static void refuse(void) { answer(-ENOMEM); }
 START_TEST(a_question_that_is_put_off_is_waited_for) {
   answers = 0;
   on_wait = put_off_then_grant;
-  ck_assert_int_eq(client_memory_request(0, 500, 100, &seen_ns), 0);
+  ck_assert_int_eq(client_memory_request(0, 500, 100, false, &seen_ns), 0);
   ck_assert_uint_gt(answers, 50);
 }
 END_TEST
 
 START_TEST(a_question_ends_with_the_connection) {
   on_wait = lose;
-  ck_assert_int_eq(client_memory_request(0, 500, 100, &seen_ns), -ENOTCONN);
+  ck_assert_int_eq(client_memory_request(0, 500, 100, false, &seen_ns), -ENOTCONN);
 }
 END_TEST
 
@@ -516,7 +517,7 @@ END_TEST
 START_TEST(a_refused_question_changes_nothing) {
   struct gs_msg report;
   on_wait = refuse;
-  ck_assert_int_eq(client_memory_request(0, 500, 100, &seen_ns), -ENOMEM);
+  ck_assert_int_eq(client_memory_request(0, 500, 100, false, &seen_ns), -ENOMEM);
   sent_count = 0;
   there = (struct memory_usage){.total_bytes = 0};
   played_ns += NS_PER_S;
@@ -532,12 +533,12 @@ START_TEST(what_is_to_be_told_goes_before_a_question) {
   struct gs_msg report = wire_msg(GS_MEM_REPORT, 0);
   answers = 50;
   on_wait = put_off_then_grant;
-  ck_assert_int_eq(client_memory_request(0, 500, 100, &seen_ns), 0);
+  ck_assert_int_eq(client_memory_request(0, 500, 100, false, &seen_ns), 0);
   sent_count = 0;
   client_memory_report(0, 50, 10); /* not yet: the daemon has just been told */
   ck_assert_uint_eq(count_sent(GS_MEM_REPORT, NULL), 0);
   on_wait = refuse;
-  ck_assert_int_eq(client_memory_request(0, 900, 100, &seen_ns), -ENOMEM);
+  ck_assert_int_eq(client_memory_request(0, 900, 100, false, &seen_ns), -ENOMEM);
   ck_assert_uint_eq(count_sent(GS_MEM_REPORT, &report), 1);
   ck_assert(report.mem.total_bytes == 50 && report.mem.pinned_bytes == 10);
 }
@@ -547,14 +548,53 @@ END_TEST
 START_TEST(what_can_not_leave_is_asked_for_within_the_grant) {
   answers = 50;
   on_wait = put_off_then_grant;
-  ck_assert_int_eq(client_memory_request(0, 500, 0, &seen_ns), 0);
+  ck_assert_int_eq(client_memory_request(0, 500, 0, false, &seen_ns), 0);
   sent_count = 0;
   struct gs_msg narrow = room_msg(GS_ROOM, 0, 400, 2);
   hear(&narrow);
-  ck_assert_int_eq(client_memory_request(0, 550, 0, &seen_ns), 0); /* it can leave */
+  ck_assert_int_eq(client_memory_request(0, 550, 0, false, &seen_ns), 0); /* it can leave */
   ck_assert_uint_eq(count_sent(GS_MEM_REQUEST, NULL), 0);
-  ck_assert_int_eq(client_memory_request(0, 550, 50, &seen_ns), 0);
+  ck_assert_int_eq(client_memory_request(0, 550, 50, false, &seen_ns), 0);
   ck_assert_uint_eq(count_sent(GS_MEM_REQUEST, NULL), 1);
+}
+END_TEST
+
+/* Others count with no more of it, so that it keeps nobody from running. */
+START_TEST(what_can_not_leave_has_a_grant_of_its_own) {
+  struct gs_msg wide = room_msg(GS_ROOM, 0, 600, 2);
+  answers = 50;
+  hear(&wide);
+  on_wait = put_off_then_grant;
+  ck_assert_int_eq(client_memory_request(0, 500, 100, false, &seen_ns), 0);
+  sent_count = 0;
+  ck_assert_int_eq(client_memory_request(0, 520, 120, false, &seen_ns), 0);
+  ck_assert_int_eq(client_memory_request(0, 540, 120, false, &seen_ns), 0);
+  ck_assert_uint_eq(count_sent(GS_MEM_REQUEST, NULL), 0);
+  ck_assert_int_eq(client_memory_request(0, 541, 121, false, &seen_ns), 0);
+  ck_assert_uint_eq(count_sent(GS_MEM_REQUEST, NULL), 1);
+}
+END_TEST
+
+static void tell_most(void) {
+  struct gs_msg msg = wire_msg(GS_MEM_REPLY, 0);
+  msg.mem_reply.granted_bytes = 600;
+  msg.mem_reply.knows_most = 1;
+  msg.mem_reply.most_bytes = 900;
+  msg.mem_reply.most_pinned_bytes = 300;
+  msg.mem_reply.making_way_bytes = 200;
+  hear(&msg);
+}
+
+START_TEST(what_it_could_have_is_asked_for_anew) {
+  answers = 50;
+  on_wait = put_off_then_grant;
+  ck_assert_int_eq(client_memory_request(0, 500, 0, false, &seen_ns), 0);
+  ck_assert(!client_bounds(0).knows_most);
+  on_wait = tell_most;
+  ck_assert_int_eq(client_memory_request(0, 500, 0, true, &seen_ns), 0);
+  struct memory_bounds bounds = client_bounds(0);
+  ck_assert(bounds.knows_most && bounds.most_bytes == 900 && bounds.most_pinned_bytes == 300 &&
+            bounds.making_way_bytes == 200);
 }
 END_TEST
 
@@ -691,6 +731,8 @@ int main(void) {
                                 a_refused_question_changes_nothing,
                                 what_is_to_be_told_goes_before_a_question,
                                 what_can_not_leave_is_asked_for_within_the_grant,
+                                what_can_not_leave_has_a_grant_of_its_own,
+                                what_it_could_have_is_asked_for_anew,
                                 an_allocation_waits_for_room};
   tcase_add_checked_fixture(cases, set_up, tear_down);
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

@@ -100,9 +100,9 @@ int client_memory_mode(CUdevice device) {
   return fake.daemon_memory;
 }
 
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                           _Atomic uint64_t *seen_ns) {
-  (void)device, (void)total_bytes, (void)pinned_bytes, (void)seen_ns;
+  (void)device, (void)total_bytes, (void)pinned_bytes, (void)anew, (void)seen_ns;
   return -ENOTCONN;
 }
 

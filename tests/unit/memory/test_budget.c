@@ -30,9 +30,10 @@ static _Atomic uint64_t told_pinned_bytes;
 
 const struct settings *settings(void) { return &set; }
 uint64_t device_card_bytes(CUdevice device) { return device < 2 ? card_bytes : 0; }
+static struct memory_bounds bounds = {.why = GS_REFUSAL_SPENT};
 struct memory_bounds client_bounds(CUdevice device) {
   (void)device;
-  return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
+  return bounds;
 }
 
 static void (*on_capacity)(void);
@@ -49,8 +50,9 @@ enum wait { NO_WAIT, WAIT_SEEN, WAIT_UNSEEN };
 static _Atomic int
     next_wait; /* of the next request: until `go`; that thread shows that it is there, or not */
 static _Atomic bool waits, go;
+static _Atomic unsigned asked_anew;
 
-int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes,
+int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                           _Atomic uint64_t *seen_ns) {
   (void)device;
   int wait = atomic_exchange(&next_wait, NO_WAIT);
@@ -60,6 +62,7 @@ int client_memory_request(CUdevice device, uint64_t total_bytes, uint64_t pinned
       atomic_store(seen_ns, clock_now_ns());
     clock_sleep(NS_PER_MS);
   }
+  asked_anew += anew;
   if (answer == 0 && total_bytes > daemon_limit)
     return -ENOMEM;
   atomic_store(&told_bytes, total_bytes);
@@ -92,6 +95,24 @@ START_TEST(free_and_used_make_the_total) {
   budget_release(0, BACKING_CONVERTED, 5 * GIB);
   expect(16 * GIB, 15 * GIB);
   ck_assert_uint_eq(budget_used_bytes(0, BACKING_PINNED), GIB);
+}
+END_TEST
+
+START_TEST(no_more_is_left_than_the_daemon_would_grant) {
+  answer = 0;
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB, false), 0);
+  ck_assert_uint_eq(asked_anew, 0);
+  struct budget_left left = budget_ask_left(0);
+  ck_assert(left.bytes == 15 * GIB && left.pinned_bytes == 15 * GIB); /* it does not say */
+  bounds = (struct memory_bounds){
+      .knows_most = true, .most_bytes = 6 * GIB, .most_pinned_bytes = 3 * GIB, .making_way_bytes = GIB};
+  left = budget_ask_left(0);
+  ck_assert(left.bytes == 5 * GIB && left.pinned_bytes == 2 * GIB && left.making_way_bytes == GIB);
+  ck_assert_uint_eq(asked_anew, 2);
+  bounds.most_bytes = 24 * GIB; /* with host memory */
+  ck_assert_uint_eq(budget_ask_left(0).bytes, 15 * GIB);
+  bounds.most_bytes = bounds.most_pinned_bytes = 0; /* it has got less since */
+  ck_assert_uint_eq(budget_ask_left(0).bytes, 0);
 }
 END_TEST
 
@@ -385,6 +406,7 @@ int main(void) {
   TCase *cases = tcase_create("budget");
   tcase_set_timeout(cases, 60);
   tcase_add_test(cases, free_and_used_make_the_total);
+  tcase_add_test(cases, no_more_is_left_than_the_daemon_would_grant);
   tcase_add_test(cases, all_that_is_free_can_be_had_and_no_byte_more);
   tcase_add_test(cases, the_capacity_bounds_the_card_and_not_the_reverse);
   tcase_add_test(cases, a_shrinking_capacity_never_underflows);
