@@ -169,6 +169,7 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   client_hear(gpu, msg);
   lock_release(&client.lock);
   memory_set_host_tight(msg->attached.host_tight);
+  memory_set_host_copies((enum gs_host_copies)msg->attached.host_copies);
 }
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {

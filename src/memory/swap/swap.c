@@ -17,6 +17,7 @@
 #include "memory/forked.h"
 #include "memory/memory_port.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
@@ -272,10 +273,20 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
   enum memory_progress progress = space->open ? MEMORY_SETTLED : move(space, room_bytes, &moved->short_bytes);
   moved->out_bytes += mover->moved_out;
   moved->in_bytes += mover->moved_in;
-  mover->moved_out = mover->moved_in = 0;
+  moved->spared_bytes += mover->spared;
+  mover->moved_out = mover->moved_in = mover->spared = 0;
   space_unlock(space);
   capture_unrelax(mode);
   return progress;
+}
+
+static void prepare_stop(CUdevice device) {
+  struct space *space = space_of(device);
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  copies_prepare(space);
+  space_unlock(space);
+  capture_unrelax(mode);
 }
 
 bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(device)); }
@@ -321,6 +332,7 @@ static void close_space(CUdevice device, bool drained) {
   space_lock(space);
   space->dead = false;
   space->open = false;
+  space->closings++;
   space->drained = drained;
   condition_wake_all(&space->changed);
   passing_end_in(space); /* it has held, and all that was passed to it with that */
@@ -397,6 +409,7 @@ static bool finish_work(CUcontext context) {
 static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_lock(space);
   space->dead = false;
+  copies_context_gone(space, context);
   mover_context_destroyed(space, context, alive);
   extents_release_doomed(space, context);
   space_unlock(space);
@@ -435,6 +448,7 @@ const struct backend backend_swap = {
     .needed_bytes = needed_bytes,
     .host_bytes = needed_bytes,
     .step = step,
+    .prepare_stop = prepare_stop,
     .give_up = give_up,
     .close = close_space,
     .open = open_space,
