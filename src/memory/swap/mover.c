@@ -114,7 +114,7 @@ static struct copy *window_newest(struct mover *mover) {
 
 static uint64_t copy_bytes(const struct copy *copy) { return piece_bytes(copy->block, copy->piece); }
 
-/* A piece takes off: it has its slot, and is LEAVING or COMING from now on. */
+/* A piece takes off: it has its slot, unless it needs none, and is LEAVING or COMING from now on. */
 static struct copy *window_add(struct space *space, struct block *block, size_t i) {
   struct mover *mover = &space->mover;
   struct copy *copy = window_at(mover, mover->count++);
@@ -131,11 +131,11 @@ static struct copy *window_add(struct space *space, struct block *block, size_t 
 static void remove_oldest(struct space *space, bool arrived) {
   struct mover *mover = &space->mover;
   struct copy *copy = window_at(mover, 0);
-  bool away = mover->outward == arrived, came = !mover->outward && arrived;
+  bool away = mover->outward == arrived;
   mover->first = (mover->first + 1) % WINDOW_COPIES;
   mover->count--;
   mover->flying_bytes -= copy_bytes(copy);
-  if (came)
+  if (!away && arrived)
     copies_arrived(space, copy->block, copy->piece);
   else if (!away)
     copies_drop(space, copy->block, copy->piece);
