@@ -291,7 +291,9 @@ static void prepare_stop(CUdevice device) {
 
 bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(device)); }
 
+/* No look of ours is under way when the program's work goes on: it might be stopped together with that. */
 static bool open_and_unlock(struct space *space) {
+  copies_finish_looks(space, NULL);
   space->open = space->open || !space->missing_bytes || space->dead;
   space->dead = false;
   bool open = space->open;
@@ -309,7 +311,10 @@ static bool open_space(CUdevice device, bool enough, bool waits) {
     space_lock(space);
   else if (!space_try_lock(space))
     return false;
-  return open_and_unlock(space);
+  if (waits || !space->looks.count)
+    return open_and_unlock(space);
+  space_unlock(space);
+  return false;
 }
 
 /* The space opens the next time. */

@@ -47,14 +47,14 @@ static uint64_t out_and_in(void) {
 
 START_TEST(what_has_not_changed_is_not_copied_again) {
   world_open();
-  char *memory = world_get(4 * PIECE_BYTES + 6 * MIB), *small = world_get(700 * KIB);
-  world_fill(memory, 4 * PIECE_BYTES + 6 * MIB, 1);
+  char *memory = world_get(PIECE_BYTES + 6 * MIB), *small = world_get(700 * KIB);
+  world_fill(memory, PIECE_BYTES + 6 * MIB, 1);
   world_fill(small, 700 * KIB, 2);
-  ck_assert_uint_eq(out_and_in(), 4 * PIECE_BYTES + 8 * MIB);
-  ck_assert_uint_eq(slabs_used_bytes(), 4 * PIECE_BYTES + 8 * MIB); /* kept */
-  for (int i = 0; i < 5; i++) {
+  ck_assert_uint_eq(out_and_in(), PIECE_BYTES + 8 * MIB);
+  ck_assert_uint_eq(slabs_used_bytes(), PIECE_BYTES + 8 * MIB); /* kept */
+  for (int i = 0; i < 2; i++) {
     ck_assert_uint_eq(out_and_in(), 0);
-    ck_assert(world_intact(memory, 4 * PIECE_BYTES + 6 * MIB, 1));
+    ck_assert(world_intact(memory, PIECE_BYTES + 6 * MIB, 1));
     ck_assert(world_intact(small, 700 * KIB, 2));
   }
   world_free(memory);
@@ -68,7 +68,7 @@ END_TEST
 /* One byte, wherever it is. */
 START_TEST(what_has_changed_is_copied) {
   static const uint64_t places[] = {0, 7, 8, 4 * MIB - 1, 4 * MIB, PIECE_BYTES - 1};
-  uint64_t bytes = 2 * PIECE_BYTES, at = PIECE_BYTES + places[_i];
+  uint64_t bytes = PIECE_BYTES + 2 * MIB, at = places[_i];
   world_open();
   char *memory = world_get(bytes);
   world_fill(memory, bytes, 1);
@@ -100,21 +100,21 @@ START_TEST(the_order_of_words_counts) {
 END_TEST
 
 START_TEST(zeros_move_neither_way) {
-  uint64_t before = copied(GS_SIM_copied_in_bytes);
+  uint64_t before = copied(GS_SIM_copied_in_bytes), bytes = PIECE_BYTES + 2 * MIB;
   world_open();
-  char *memory = world_get(3 * PIECE_BYTES);
+  char *memory = world_get(bytes);
   ck_assert_uint_eq(out_and_in(), 0); /* new memory is all zero */
   ck_assert_uint_eq(slabs_used_bytes(), 0);
-  memset(memory, 1, 3 * PIECE_BYTES);
+  memset(memory, 1, bytes);
   memory[PIECE_BYTES] = 0;
-  ck_assert_uint_eq(out_and_in(), 3 * PIECE_BYTES);
-  ck_assert_uint_eq(copied(GS_SIM_copied_in_bytes) - before, 3 * PIECE_BYTES);
-  memset(memory, 0, 2 * PIECE_BYTES);
+  ck_assert_uint_eq(out_and_in(), bytes);
+  ck_assert_uint_eq(copied(GS_SIM_copied_in_bytes) - before, bytes);
+  memset(memory, 0, PIECE_BYTES);
   ck_assert_uint_eq(out_and_in(), 0);
-  ck_assert_uint_eq(slabs_used_bytes(), PIECE_BYTES);
-  ck_assert_uint_eq(copied(GS_SIM_copied_in_bytes) - before, 4 * PIECE_BYTES);
-  for (uint64_t i = 0; i < 3 * PIECE_BYTES; i += 4 * KIB)
-    ck_assert_int_eq(memory[i], i >= 2 * PIECE_BYTES);
+  ck_assert_uint_eq(slabs_used_bytes(), 2 * MIB);
+  ck_assert_uint_eq(copied(GS_SIM_copied_in_bytes) - before, bytes + 2 * MIB);
+  for (uint64_t i = 0; i < bytes; i += 4 * KIB)
+    ck_assert_int_eq(memory[i], i > PIECE_BYTES);
 }
 END_TEST
 
@@ -127,10 +127,10 @@ static CUresult dirty_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc
 
 START_TEST(zeros_come_back_on_used_memory) {
   world_open();
-  char *memory = world_get(2 * PIECE_BYTES);
+  char *memory = world_get(6 * MIB);
   driver.cuMemSetAccess = dirty_access;
   ck_assert_uint_eq(out_and_in(), 0);
-  for (uint64_t i = 0; i < 2 * PIECE_BYTES; i += 8)
+  for (uint64_t i = 0; i < 6 * MIB; i += 8)
     ck_assert_int_eq(memory[i], 0);
 }
 END_TEST
@@ -139,8 +139,8 @@ END_TEST
 START_TEST(what_has_just_come_is_known) {
   struct memory_moved moved = {0};
   world_open();
-  char *memory = world_get(4 * PIECE_BYTES);
-  world_fill(memory, 4 * PIECE_BYTES, 1);
+  char *memory = world_get(PIECE_BYTES + 2 * MIB);
+  world_fill(memory, PIECE_BYTES + 2 * MIB, 1);
   backend_swap.close(0, true);
   world_settle(0, &moved);
   world_settle(UINT64_MAX, &moved);
@@ -148,9 +148,9 @@ START_TEST(what_has_just_come_is_known) {
   moved = (struct memory_moved){0};
   world_settle(PIECE_BYTES, &moved);
   ck_assert_uint_eq(moved.out_bytes, 0);
-  ck_assert_uint_eq(moved.spared_bytes, 3 * PIECE_BYTES);
+  ck_assert_uint_eq(moved.spared_bytes, 2 * MIB);
   world_open();
-  ck_assert(world_intact(memory, 4 * PIECE_BYTES, 1));
+  ck_assert(world_intact(memory, PIECE_BYTES + 2 * MIB, 1));
 }
 END_TEST
 
@@ -158,32 +158,52 @@ END_TEST
 START_TEST(what_was_found_does_not_outlast_the_opening) {
   struct memory_moved moved = {0};
   world_open();
-  char *memory = world_get(3 * PIECE_BYTES);
-  world_fill(memory, 3 * PIECE_BYTES, 1);
+  char *memory = world_get(PIECE_BYTES + 2 * MIB);
+  world_fill(memory, PIECE_BYTES + 2 * MIB, 1);
   out_and_in();
   backend_swap.close(0, true);
-  backend_swap.step(0, PIECE_BYTES, &moved); /* two are looked at, and leave */
+  backend_swap.step(0, PIECE_BYTES, &moved); /* one is looked at, and leaves */
   world_settle(UINT64_MAX, &moved);
   world_open();
-  world_fill(memory, 3 * PIECE_BYTES, 2);
-  ck_assert_uint_eq(out_and_in(), 3 * PIECE_BYTES);
-  ck_assert(world_intact(memory, 3 * PIECE_BYTES, 2));
+  world_fill(memory, PIECE_BYTES + 2 * MIB, 2);
+  ck_assert_uint_eq(out_and_in(), PIECE_BYTES + 2 * MIB);
+  ck_assert(world_intact(memory, PIECE_BYTES + 2 * MIB, 2));
+}
+END_TEST
+
+/* More pieces than are looked at together: some are being looked at when no more is to leave. */
+static char *leave_many(void) {
+  struct memory_moved moved = {0};
+  char *memory = NULL;
+  world_open();
+  for (int i = 0; i < HASH_MOST + 8; i++)
+    memory = world_get(2 * MIB);
+  world_fill(memory, 2 * MIB, 1);
+  backend_swap.close(0, true);
+  backend_swap.step(0, 0, &moved);
+  ck_assert_uint_eq(space_of(0)->looks.count, 8);
+  return memory;
+}
+
+START_TEST(no_look_is_under_way_in_an_open_space) {
+  char *memory = leave_many();
+  ck_assert(!backend_swap.open(0, true, false)); /* that would have to wait */
+  world_open();
+  ck_assert_uint_eq(space_of(0)->looks.count, 0);
+  ck_assert(world_intact(memory, 2 * MIB, 1));
 }
 END_TEST
 
 /* A block that goes while it is being looked at is waited for. */
 START_TEST(a_free_in_the_middle_of_looks) {
-  struct memory_moved moved = {0};
+  char *memory = leave_many();
+  struct block *oldest = space_of(0)->oldest;
+  ck_assert(oldest->piece[0].looking);
+  world_free((void *)(uintptr_t)oldest->base);
+  ck_assert_uint_eq(space_of(0)->looks.count, 0);
+  world_settle(0, NULL);
   world_open();
-  char *doomed = world_get(9 * PIECE_BYTES), *other = world_get(4 * PIECE_BYTES);
-  world_fill(other, 4 * PIECE_BYTES, 1);
-  memset(doomed, 1, MIB);
-  backend_swap.close(0, true);
-  backend_swap.step(0, 0, &moved);
-  world_free(doomed);
-  world_settle(0, &moved);
-  world_open();
-  ck_assert(world_intact(other, 4 * PIECE_BYTES, 1));
+  ck_assert(world_intact(memory, 2 * MIB, 1));
   world_check_books();
 }
 END_TEST
@@ -222,10 +242,10 @@ START_TEST(without_host_copies_nothing_is_looked_at) {
   copies_set_mode(GS_HOST_COPIES_OFF);
   driver.cuLaunchKernel = NULL;
   world_open();
-  ck_assert_ptr_nonnull(world_get(2 * PIECE_BYTES));
-  ck_assert_uint_eq(out_and_in(), 2 * PIECE_BYTES);
+  ck_assert_ptr_nonnull(world_get(6 * MIB));
+  ck_assert_uint_eq(out_and_in(), 6 * MIB);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
-  ck_assert_uint_eq(out_and_in(), 2 * PIECE_BYTES);
+  ck_assert_uint_eq(out_and_in(), 6 * MIB);
 }
 END_TEST
 
@@ -240,8 +260,8 @@ static uint64_t keep_some(uint64_t bytes) {
 }
 
 START_TEST(scarce_host_memory_has_no_copies) {
-  char *memory = (char *)(uintptr_t)keep_some(2 * PIECE_BYTES);
-  ck_assert_uint_eq(slabs_used_bytes(), 2 * PIECE_BYTES);
+  char *memory = (char *)(uintptr_t)keep_some(6 * MIB);
+  ck_assert_uint_eq(slabs_used_bytes(), 6 * MIB);
   ck_assert_uint_ne(copies_trim(1), UINT64_MAX);
   if (_i == 0)
     slabs_set_tight(true);
@@ -249,35 +269,35 @@ START_TEST(scarce_host_memory_has_no_copies) {
     copies_set_mode(GS_HOST_COPIES_OFF);
   ck_assert_uint_eq(copies_trim(1), UINT64_MAX);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
-  ck_assert_uint_eq(out_and_in(), 2 * PIECE_BYTES);
+  ck_assert_uint_eq(out_and_in(), 6 * MIB);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
-  ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
+  ck_assert(world_intact(memory, 6 * MIB, 1));
 }
 END_TEST
 
 START_TEST(a_host_that_lacks_plenty_keeps_none) {
   world.plentiful = false;
-  keep_some(2 * PIECE_BYTES);
+  keep_some(6 * MIB);
   ck_assert_uint_eq(slabs_used_bytes(), 0);
   copies_set_mode(GS_HOST_COPIES_ON);
-  ck_assert_uint_eq(out_and_in(), 2 * PIECE_BYTES);
-  ck_assert_uint_eq(slabs_used_bytes(), 2 * PIECE_BYTES);
+  ck_assert_uint_eq(out_and_in(), 6 * MIB);
+  ck_assert_uint_eq(slabs_used_bytes(), 6 * MIB);
   ck_assert_uint_eq(out_and_in(), 0);
 }
 END_TEST
 
 /* Copies make way for what has to leave. */
 START_TEST(copies_are_given_up_for_what_leaves) {
-  char *memory = (char *)(uintptr_t)keep_some(7 * PIECE_BYTES);
-  char *other = world_get(7 * PIECE_BYTES);
-  world_fill(other, 7 * PIECE_BYTES, 2);
+  char *memory = (char *)(uintptr_t)keep_some(28 * MIB);
+  char *other = world_get(28 * MIB);
+  world_fill(other, 28 * MIB, 2);
   world.host_bytes = 0;
   backend_swap.close(0, true);
-  ck_assert_int_eq(world_settle(7 * PIECE_BYTES, NULL), MEMORY_SETTLED);
-  ck_assert_uint_eq(backend_swap.resident_bytes(0), 7 * PIECE_BYTES);
+  ck_assert_int_eq(world_settle(28 * MIB, NULL), MEMORY_SETTLED);
+  ck_assert_uint_eq(backend_swap.resident_bytes(0), 28 * MIB);
   world_open();
-  ck_assert(world_intact(memory, 7 * PIECE_BYTES, 1));
-  ck_assert(world_intact(other, 7 * PIECE_BYTES, 2));
+  ck_assert(world_intact(memory, 28 * MIB, 1));
+  ck_assert(world_intact(other, 28 * MIB, 2));
 }
 END_TEST
 
@@ -299,15 +319,15 @@ static CUresult forget_launch(CUfunction f, unsigned x, unsigned y, unsigned z, 
 /* It is refused, or does not compute what it should; from the start, or later. */
 START_TEST(a_kernel_that_fails_is_done_without) {
   world_open();
-  char *memory = world_get(2 * PIECE_BYTES);
-  world_fill(memory, 2 * PIECE_BYTES, 1);
+  char *memory = world_get(6 * MIB);
+  world_fill(memory, 6 * MIB, 1);
   if (_i == 2)
     out_and_in();
   driver.cuLaunchKernel = _i ? refuse_launch : forget_launch;
-  ck_assert_uint_eq(out_and_in(), 2 * PIECE_BYTES);
+  ck_assert_uint_eq(out_and_in(), 6 * MIB);
   driver.cuLaunchKernel = real.cuLaunchKernel;
-  ck_assert_uint_eq(out_and_in(), 2 * PIECE_BYTES);
-  ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
+  ck_assert_uint_eq(out_and_in(), 6 * MIB);
+  ck_assert(world_intact(memory, 6 * MIB, 1));
   world_check_books();
 }
 END_TEST
@@ -315,20 +335,20 @@ END_TEST
 /* While work stands still, nothing is loaded; what was loaded before is used. */
 START_TEST(nothing_is_loaded_while_work_stands_still) {
   world_open();
-  char *memory = world_get(2 * PIECE_BYTES);
-  world_fill(memory, 2 * PIECE_BYTES, 1);
+  char *memory = world_get(6 * MIB);
+  world_fill(memory, 6 * MIB, 1);
   if (_i)
     backend_swap.prepare_stop(0);
   world.stopped = true;
   out_and_in();
-  ck_assert_uint_eq(out_and_in(), _i ? 0 : 2 * PIECE_BYTES);
-  ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
+  ck_assert_uint_eq(out_and_in(), _i ? 0 : 6 * MIB);
+  ck_assert(world_intact(memory, 6 * MIB, 1));
 }
 END_TEST
 
 /* The kernel goes with its context; the copies stay right. */
 START_TEST(another_context_looks_on) {
-  char *memory = (char *)(uintptr_t)keep_some(2 * PIECE_BYTES);
+  char *memory = (char *)(uintptr_t)keep_some(6 * MIB);
   CUcontext other;
   ck_assert_int_eq(real.cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
   ck_assert_uint_eq(out_and_in(), 0);
@@ -336,7 +356,7 @@ START_TEST(another_context_looks_on) {
   ck_assert_int_eq(real.cuCtxDestroy_v2(other), CUDA_SUCCESS);
   ck_assert_int_eq(real.cuCtxPushCurrent_v2(world.context[0]), CUDA_SUCCESS);
   ck_assert_uint_eq(out_and_in(), 0);
-  ck_assert(world_intact(memory, 2 * PIECE_BYTES, 1));
+  ck_assert(world_intact(memory, 6 * MIB, 1));
 }
 END_TEST
 
@@ -352,6 +372,7 @@ int main(void) {
   tcase_add_test(cases, zeros_come_back_on_used_memory);
   tcase_add_test(cases, what_has_just_come_is_known);
   tcase_add_test(cases, what_was_found_does_not_outlast_the_opening);
+  tcase_add_test(cases, no_look_is_under_way_in_an_open_space);
   tcase_add_test(cases, a_free_in_the_middle_of_looks);
   tcase_add_test(cases, looks_in_vain_become_rare);
   tcase_add_test(cases, without_host_copies_nothing_is_looked_at);
