@@ -420,11 +420,10 @@ static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_unlock(space);
 }
 
+/* Without memory, too, what moves it goes with the context: another one may get the same handle. */
 static void context_leaving(CUcontext context) {
-  if (!anything())
-    return;
   CUstreamCaptureMode mode = capture_relax();
-  bool alive = finish_work(context);
+  bool alive = anything() && finish_work(context);
   for (size_t i = 0; i < SPACES; i++)
     forget_work(space_at(i), context, alive);
   for (size_t i = 0; i < SPACES; i++)

@@ -360,6 +360,18 @@ START_TEST(another_context_looks_on) {
 }
 END_TEST
 
+/* Its handle may be that of the next context. */
+START_TEST(nothing_is_kept_of_a_context_without_memory) {
+  char *memory = (char *)(uintptr_t)keep_some(6 * MIB);
+  world_free(memory);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 0);
+  ck_assert_ptr_eq(space_of(0)->looks.hasher.context, world.context[0]);
+  backend_swap.context_leaving(world.context[0]);
+  ck_assert_ptr_null(space_of(0)->looks.hasher.context);
+  ck_assert_ptr_null(space_of(0)->mover.context);
+}
+END_TEST
+
 int main(void) {
   Suite *suite = suite_create("copies");
   TCase *cases = tcase_create("copies");
@@ -382,6 +394,7 @@ int main(void) {
   tcase_add_loop_test(cases, a_kernel_that_fails_is_done_without, 0, 3);
   tcase_add_loop_test(cases, nothing_is_loaded_while_work_stands_still, 0, 2);
   tcase_add_test(cases, another_context_looks_on);
+  tcase_add_test(cases, nothing_is_kept_of_a_context_without_memory);
   suite_add_tcase(suite, cases);
   return suite_run(suite);
 }
