@@ -241,6 +241,9 @@ static void apply_files(struct program *program) {
     overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
                     &program->daemon.actions);
   }
+  if (program->daemon.host_copies != config->host_copies)
+    scheduler_tell_settings(scheduler, &program->daemon.actions);
+  program->daemon.host_copies = config->host_copies;
   program->daemon.learns = config->learn;
   users_bound_clients(&program->server.users, config->max_clients_per_user);
   program->daemon.evict_after = config->evict_after;

@@ -100,6 +100,10 @@ static void tell_everybody(struct scheduler *scheduler, enum sched_action_type t
   list_each(node, &scheduler->gpus) { change_add_all(gpu_of(node), type, change); }
 }
 
+void scheduler_tell_settings(struct scheduler *scheduler, struct sched_change *change) {
+  tell_everybody(scheduler, SCHED_TELL_CAPACITY, change);
+}
+
 /* What follows on this GPU. Who stays on the card decides who can run, and the other way round: of the last
  * promise to a job that stays may come that it is not made. Then the next event, or the end of the stay, goes
  * on from here. */

@@ -21,6 +21,7 @@ struct gs_msg actions_attached(enum gs_msg_type type, const struct attachment *a
   msg.attached.mode = gpu->settings.mode;
   msg.attached.memory = gpu->settings.memory;
   msg.attached.host_tight = gpu->scheduler->host_tight;
+  msg.attached.host_copies = daemon_of(gpu->scheduler)->host_copies;
   msg.attached.limited = msg.attached.capacity_bytes < sched_job_usable_bytes(&attachment->job);
   return msg;
 }

@@ -188,6 +188,17 @@ static const char *set_host_memory(void *field, const char *text) {
   return NULL;
 }
 
+static const char *set_host_copies(void *field, const char *text) {
+  static const char *const words[] = {
+      [GS_HOST_COPIES_OFF] = "off", [GS_HOST_COPIES_AUTO] = "auto", [GS_HOST_COPIES_ON] = "on"};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    if (strcmp(text, words[i]) == 0) {
+      *(enum gs_host_copies *)field = (enum gs_host_copies)i;
+      return NULL;
+    }
+  return "is none of auto, on, off";
+}
+
 static const char *set_tq(void *field, const char *text) {
   int err = parse_tq_ns(text, field);
   if (err == -ERANGE)
@@ -290,6 +301,9 @@ const struct config_key config_keys[] = {
      set_spatial, AT(general.spatial), .field = OVERRIDE_SPATIAL},
     {"host_memory", "BYTES|N%", "host memory for what is not on the cards (default 80% of what is free)",
      set_host_memory, AT(host_memory_bytes)},
+    {"host_copies", "auto|on|off",
+     "copies in host memory of what is on the cards (default auto: while it is plentiful)", set_host_copies,
+     AT(host_copies)},
     {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)", set_bool,
      AT(learn)},
     {"require_device", "auto|yes|no",
@@ -321,6 +335,7 @@ struct config config_default(void) {
                                       .policy = GS_POLICY_FAIR,
                                       .memory = GS_MEMORY_MANAGED},
                           .grace_ns = 30 * NS_PER_S,
+                          .host_copies = GS_HOST_COPIES_AUTO,
                           .max_clients_per_user = 2048,
                           .evict_after = 4,
                           .bounds = TERMS_DEFAULT_BOUNDS,

@@ -112,6 +112,7 @@ struct daemon {
   struct walk metrics_walk; /* metrics/metrics.c */
   struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
   bool bounding;
+  enum gs_host_copies host_copies; /* as programs are told */
   struct spatial spatial;
   struct mps mps;
   bool learns; /* from the history */

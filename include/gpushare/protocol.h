@@ -313,6 +313,14 @@ enum gs_memory {
   GS_MEMORY_OFF = 2,     /* it does not: allocations stay as they are */
 };
 
+/* Whether what is on the card keeps its copy in host memory, so that it leaves without being copied again if
+ * it has not changed; and whether what is to leave is looked at for that. */
+enum gs_host_copies {
+  GS_HOST_COPIES_OFF = 0,
+  GS_HOST_COPIES_AUTO = 1, /* while host memory is plentiful */
+  GS_HOST_COPIES_ON = 2,   /* until the process itself needs the host memory */
+};
+
 /* How programs that run at the same time share a GPU. */
 enum gs_spatial {
   GS_SPATIAL_NONE = 0, /* as the driver does it by itself: by time */
@@ -503,6 +511,7 @@ struct gs_msg {
       uint32_t host_tight;     /* not 0: host memory is scarce; keep no more of it pinned than is in use */
       uint32_t limited;        /* not 0: capacity_bytes is the job's memory limit, less than the GPU has */
       uint32_t in_the_way;     /* CAPACITY, not 0: what the job has pinned keeps another one from running */
+      uint32_t host_copies;    /* enum gs_host_copies */
       uint32_t pad;
     } attached;
     struct { /* ROOM, LOCK_OK, DROP_LOCK: what the job may have on the card from now on. More than

@@ -185,6 +185,7 @@ static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {
   memory_set_host_tight(msg->attached.host_tight);
   if (msg->attached.in_the_way)
     say_in_the_way(gpu);
+  memory_set_host_copies((enum gs_host_copies)msg->attached.host_copies);
 }
 
 static void on_memory_reply(struct gpu *gpu, const struct gs_msg *msg) {

@@ -218,13 +218,16 @@ bool machine_is_exceeded(const struct machine *machine, const struct memory_usag
          usage->resident_bytes > usage->pinned_there_bytes;
 }
 
+static uint64_t moved_bytes(const struct machine *machine) {
+  return machine->evicted_bytes + machine->restored_bytes + machine->spared_bytes;
+}
+
 /* Or what the daemon was told of, and waits for, has gone without a move: the program has freed it. What it
  * has allocated since then hides that from reports of all that it has. */
 static bool is_report_due(const struct machine *machine, const struct sight *sight) {
   bool gone = machine->told_resident_bytes > machine_room_bytes(machine) &&
               sight->memory.resident_bytes < machine->told_resident_bytes;
-  return machine->attached &&
-         (machine->room_lowered || machine->evicted_bytes || machine->restored_bytes || gone);
+  return machine->attached && (machine->room_lowered || moved_bytes(machine) || gone);
 }
 
 /* Of what is there, nothing may be unknown to the daemon. */
@@ -238,7 +241,7 @@ void machine_report(struct machine *machine, const struct sight *sight, struct o
   msg->resident.evicted_bytes = machine->evicted_bytes;
   msg->resident.restored_bytes = machine->restored_bytes;
   machine->room_lowered = false;
-  machine->evicted_bytes = machine->restored_bytes = 0;
+  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = 0;
 }
 
 void machine_tell_short(struct machine *machine, uint64_t bytes, struct orders *orders) {
@@ -287,10 +290,11 @@ void machine_end_move(struct machine *machine, enum memory_progress progress,
   machine->busy = false;
   machine->evicted_bytes += moved->out_bytes;
   machine->restored_bytes += moved->in_bytes;
+  machine->spared_bytes += moved->spared_bytes;
   machine->returned_bytes += moved->in_bytes;
   note_since(&machine->failed_since_ns, progress == MEMORY_FAILED && machine->grant_pending, sight->now_ns);
   note_since(&machine->short_since_ns, progress == MEMORY_SHORT, sight->now_ns);
-  if (!moving || machine->evicted_bytes + machine->restored_bytes >= MOVED_BYTES)
+  if (!moving || moved_bytes(machine) >= MOVED_BYTES)
     machine_report(machine, sight, orders);
   if (!moving && !machine->move_due)
     end_moves(machine, progress, moved->short_bytes, sight, orders);
@@ -481,7 +485,7 @@ void machine_attach(struct machine *machine, const struct sight *sight, struct g
   machine->room_seq = machine->short_seq = 0;
   machine->short_since_ns = 0; /* others' memory was in the way, unasked */
   machine->room_lowered = false;
-  machine->evicted_bytes = machine->restored_bytes = 0;
+  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = 0;
 }
 
 void machine_lose(struct machine *machine, struct orders *orders) {

@@ -96,6 +96,7 @@ struct machine {
   uint64_t told_resident_bytes; /* in the last RESIDENT, or when it attached */
   uint64_t evicted_bytes;       /* since the last RESIDENT */
   uint64_t restored_bytes;      /* likewise */
+  uint64_t spared_bytes;        /* likewise: off the card or onto it without a copy */
   uint64_t returned_bytes;      /* restored since the grant */
 
   /* what it has allocated */

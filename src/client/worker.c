@@ -171,7 +171,7 @@ static void prepare_memory(void *argument) { memory_prepare_stop(*(const CUdevic
 static bool stop_now(struct gpu *gpu) {
   if (memory_expects_moves(gpu->device) && !contexts_make_own(gpu->device))
     return false;
-  if (settings()->carry && contexts_has_own(gpu->device))
+  if (contexts_has_own(gpu->device))
     contexts_any(gpu->device, prepare_memory, &gpu->device);
   gate_take();
   atomic_store(&stopped[gpu->device], true);

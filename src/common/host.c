@@ -147,6 +147,19 @@ static void look(void *bytes) {
   *(uint64_t *)bytes = lesser(memory_spare_bytes() / 5 * 4, own_cgroup_spare_bytes());
 }
 
+static void look_for_plenty(void *plenty) {
+  char text[4096];
+  bool known = read_text("/proc/meminfo", text, sizeof text);
+  uint64_t quarter = known ? host_parse_meminfo(text, "MemTotal") / 4 : UINT64_MAX;
+  *(bool *)plenty = lesser(memory_spare_bytes(), own_cgroup_spare_bytes()) >= quarter;
+}
+
+bool host_is_plentiful(void) {
+  bool plenty = false;
+  descriptor_apart(look_for_plenty, &plenty);
+  return plenty;
+}
+
 /* For the library: threads of ours ask in the middle of whatever the program does. */
 uint64_t host_available_bytes(void) {
   uint64_t bytes = 0;

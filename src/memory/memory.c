@@ -9,6 +9,7 @@
 #include "memory/deferred.h"
 #include "memory/forked.h"
 #include "memory/memory_port.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
@@ -178,7 +179,12 @@ bool memory_expects_moves(CUdevice device) { return device_valid(device) && slab
 
 void memory_set_host_tight(bool tight) { slabs_set_tight(tight); }
 
-uint64_t memory_run_timers(uint64_t now_ns) { return slabs_trim(now_ns); }
+void memory_set_host_copies(enum gs_host_copies mode) { copies_set_mode(mode); }
+
+uint64_t memory_run_timers(uint64_t now_ns) {
+  uint64_t copies_ns = copies_trim(now_ns), slabs_ns = slabs_trim(now_ns);
+  return copies_ns < slabs_ns ? copies_ns : slabs_ns;
+}
 
 static void context_leaving(CUcontext context, bool memory_goes) {
   deferred_context_destroyed(context, memory_goes);

@@ -31,7 +31,8 @@ void memory_pinned_arrives(CUdevice device, uint64_t bytes);
 
 struct memory_moved {
   uint64_t out_bytes, in_bytes;
-  uint64_t short_bytes; /* MEMORY_SHORT: what the driver has refused */
+  uint64_t spared_bytes; /* that have left or come without a copy */
+  uint64_t short_bytes;  /* MEMORY_SHORT: what the driver has refused */
 };
 
 enum memory_progress {
@@ -97,6 +98,9 @@ bool memory_expects_moves(CUdevice device);
 
 /* The daemon says that host memory is scarce. */
 void memory_set_host_tight(bool tight);
+
+/* Whether the daemon wants copies of what is on the card kept in host memory. */
+void memory_set_host_copies(enum gs_host_copies mode);
 
 /* What is due by time. Returns when the next is (UINT64_MAX: nothing). */
 uint64_t memory_run_timers(uint64_t now_ns);

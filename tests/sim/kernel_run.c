@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include "kernels.h"
 #include "managed.h"
+#include "memory/swap/hash.h"
 #include "vmm.h"
 
 enum { SPIN_PIECE_NS = 100 * 1000 };
@@ -119,6 +120,21 @@ static void run_copy(struct walk *walk) {
   }
 }
 
+/* gpushare's own: a row of the table for each block. */
+static void run_hash(struct walk *walk) {
+  const uint64_t *args = walk->work->kernel.args;
+  const struct hash_key key = {.place = args[1], .second = args[2]};
+  struct hash_row *rows = (struct hash_row *)(uintptr_t)args[0];
+  for (unsigned i = 0; i < walk->work->kernel.grid[0]; i++) {
+    struct hash_row *row = &rows[i];
+    if (!check_access(walk->work, args[0] + i * sizeof *row, sizeof *row) ||
+        (row->bytes && !check_access(walk->work, row->at, row->bytes)))
+      return;
+    hash_row(&key, (const uint64_t *)(uintptr_t)row->at, row);
+    engine_spend(walk->session, card_cost_ns(&sim.card, row->bytes, sim.card.memory_gbps));
+  }
+}
+
 static void run_tick(struct walk *walk) {
   CUdeviceptr at = walk->work->kernel.args[0];
   uint64_t left_ns = card_scaled_ns(&sim.card, walk->work->kernel.args[1]);
@@ -135,7 +151,7 @@ static void run_empty(struct walk *walk) { (void)walk; }
 const struct kernel kernels[] = {
     {"gs_fill", 3, run_fill},   {"gs_check", 4, run_check},     {"gs_add", 3, run_add},
     {"gs_spin", 1, run_spin},   {"gs_tick", 2, run_tick},       {"gs_touch", 2, run_touch},
-    {"gs_empty", 0, run_empty}, {"gpushare_copy", 3, run_copy},
+    {"gs_empty", 0, run_empty}, {"gpushare_copy", 3, run_copy}, {"gpushare_hash", 3, run_hash},
 };
 const size_t kernel_count = sizeof(kernels) / sizeof(kernels[0]);
 
@@ -145,7 +161,7 @@ uint64_t kernel_run(const struct work *work, uint64_t due_ns) {
   engine_begin(&session, work->gpu, ENGINE_COMPUTE, channel_for(ENGINE_COMPUTE), due_ns);
   engine_spend(&session, card_scaled_ns(&sim.card, sim.card.kernel_launch_ns));
   work->kernel.kernel->run(&walk);
-  if (work->kernel.kernel->run != run_copy)
+  if (work->kernel.kernel->run != run_copy && work->kernel.kernel->run != run_hash)
     process_count(work->gpu, GS_SIM_kernels, 1); /* of the program */
   return engine_end(&session);
 }

@@ -43,6 +43,7 @@ TEST(defaults) {
   ck_assert_int_eq(config.general.memory, GS_MEMORY_MANAGED);
   ck_assert_uint_eq(config.overrides.count, 0);
   ck_assert_uint_gt(config.host_memory_bytes, 0);
+  ck_assert_int_eq(config.host_copies, GS_HOST_COPIES_AUTO);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
   ck_assert_str_eq(config.metrics, ADDRESS_OFF);
   ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_DEFAULT);
@@ -55,7 +56,8 @@ TEST(all_keys_are_read) {
   ck_assert_int_eq(
       read_text("# comment\n[gpushare]\nsocket = /run/x.sock\ntq=250ms ; comment\nloss=3%\nmode = "
                 "off\npolicy = srtf\n"
-                "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nmax_clients_per_user = "
+                "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nhost_copies = "
+                "on\nmax_clients_per_user = "
                 "7\nlearn = no\n"
                 "max_weight = 300\nmax_priority = 0\nproduction = privileged\n"
                 "group = users\nmetrics = [::1]:9465\nlog = debug\n"),
@@ -69,6 +71,7 @@ TEST(all_keys_are_read) {
   ck_assert_uint_eq(config.general.capacity_bytes, UINT64_C(16) << 30);
   ck_assert_int_eq(config.general.memory, GS_MEMORY_SWAP);
   ck_assert_uint_eq(config.host_memory_bytes, UINT64_C(1) << 40);
+  ck_assert_int_eq(config.host_copies, GS_HOST_COPIES_ON);
   ck_assert_uint_eq(config.max_clients_per_user, 7);
   ck_assert(!config.learn);
   ck_assert_uint_eq(config.bounds.max_weight, 300);
@@ -95,6 +98,7 @@ TEST(mistakes_are_named_and_change_nothing) {
       {"just words\n", ":1: ", "neither a comment"},
       {"mode = ON\n", ":1: ", "auto, on, off"},
       {"host_memory = 101%\n", ":1: ", "100 %"},
+      {"host_copies = yes\n", ":1: ", "'yes' is none of auto, on, off"},
       {"max_clients_per_user = 0\n", ":1: ", "number"},
       {"max_clients_per_user = 5x\n", ":1: ", "number"},
       {"max_weight = 99\n", ":1: ", "max_weight: '99' is not a number from 100 to 10000"},

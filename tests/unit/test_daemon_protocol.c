@@ -92,6 +92,20 @@ TEST(memory_requests_are_answered) {
   ck_assert_int_eq(expect(fd, GS_MEM_REPLY).status, -ENOMEM);
 }
 
+/* Programs are told at once, and those that come later from the start. */
+TEST(host_copies_are_told) {
+  int fd = register_client(it);
+  ck_assert_uint_eq(attach_card(fd, 1, 0, 0).attached.host_copies, GS_HOST_COPIES_AUTO);
+  expect(fd, GS_LOCK_OK);
+  FILE *file = fopen(it->config, "w");
+  fputs("host_copies = on\n", file);
+  fclose(file);
+  kill(it->pid, SIGHUP);
+  ck_assert_uint_eq(expect(fd, GS_CAPACITY).attached.host_copies, GS_HOST_COPIES_ON);
+  int other = register_client(it);
+  ck_assert_uint_eq(attach_card(other, 1, 0, 0).attached.host_copies, GS_HOST_COPIES_ON);
+}
+
 TEST(status_shows_gpus_and_jobs) {
   int fd = attach_client(it, 3 * GIB);
   expect(fd, GS_LOCK_OK);

@@ -20,9 +20,9 @@
 #include "memory/budget.h"
 #include "memory/forked.h"
 #include "memory/pinned.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/pieces.h"
-#include "memory/swap/slabs.h"
 
 #define LOOKS 16 /* at holes that may be too small, before taking a larger one */
 
@@ -236,18 +236,17 @@ static void unmap_all(struct space *space, struct block *block) {
 }
 
 static void give_slots_back(struct space *space, struct block *block) {
-  for (size_t i = 0; i < block->pieces; i++)
-    if (block->piece[i].state == PIECE_AWAY) {
-      slabs_put(block->piece[i].slot, piece_bytes(block, i));
-      block->piece[i].slot = NULL;
+  for (size_t i = 0; i < block->pieces; i++) {
+    copies_drop(space, block, i);
+    if (block->piece[i].state == PIECE_AWAY)
       piece_become(space, block, i, PIECE_FRESH);
-    }
+  }
 }
 
 static void destroy(struct space *space, struct block *block) {
   mover_finish_block(space, block);
-  unmap_all(space, block);
   give_slots_back(space, block);
+  unmap_all(space, block);
   space_unlink(space, block);
   unlist(block);
   driver.cuMemAddressFree(block->base, block->bytes);

@@ -8,6 +8,7 @@
 #include "driver/driver.h"
 #include "memory/backend.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
@@ -113,13 +114,15 @@ CUresult alias_set_access(struct block *block, struct alias *alias, const CUmemA
 
 /* ---- exchange ---- */
 
-/* The contents of every mapped piece into a slot. */
+/* The contents of every mapped piece into a slot, not kept from before. */
 static CUresult copy_out(struct space *space, struct block *block) {
   CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++) {
     CUdeviceptr from;
     if (block->piece[i].state != PIECE_RESIDENT)
       continue;
+    copies_drop(space, block, i);
+    block->piece[i].hashed = block->piece[i].zero = false;
     block->piece[i].slot = slabs_get(piece_bytes(block, i));
     result = block->piece[i].slot ? pieces_reach(space, block, i, &from) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
@@ -147,13 +150,20 @@ static CUresult take_off(struct space *space, struct block *block) {
   return result;
 }
 
-/* What is AWAY comes to where it is mapped. */
+/* What is AWAY comes to this address; without a slot it is all zero. */
+static CUresult copy_piece(const struct block *block, size_t i, CUdeviceptr to) {
+  const void *slot = block->piece[i].slot;
+  return slot ? driver.cuMemcpyHtoD_v2(to, slot, piece_bytes(block, i))
+              : driver.cuMemsetD32_v2(to, 0, piece_bytes(block, i) / 4);
+}
+
 static CUresult copy_in(const struct block *block) {
   CUresult result = CUDA_SUCCESS;
   for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++)
     if (block->piece[i].state == PIECE_AWAY)
-      result = driver.cuMemcpyHtoD_v2(piece_at(block, i), block->piece[i].slot, piece_bytes(block, i));
-  return result;
+      result = copy_piece(block, i, piece_at(block, i));
+  CUresult finished = driver.cuStreamSynchronize(NULL); /* zeros are set in stream order */
+  return result == CUDA_SUCCESS ? finished : result;
 }
 
 /* An open space has all of its memory there. Should that fail, the driver is at its end. */
@@ -166,9 +176,8 @@ static void bring_back(struct space *space, struct block *block) {
       continue;
     if (piece->state == PIECE_AWAY) {
       if (pieces_reach(space, block, i, &to) == CUDA_SUCCESS)
-        driver.cuMemcpyHtoD_v2(to, piece->slot, piece_bytes(block, i));
-      slabs_put(piece->slot, piece_bytes(block, i));
-      piece->slot = NULL;
+        copy_piece(block, i, to);
+      copies_drop(space, block, i);
     }
     piece_become(space, block, i, PIECE_RESIDENT);
   }

@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "driver/driver.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
@@ -113,13 +114,14 @@ static struct copy *window_newest(struct mover *mover) {
 
 static uint64_t copy_bytes(const struct copy *copy) { return piece_bytes(copy->block, copy->piece); }
 
-/* A piece takes off: it has its slot, and is LEAVING or COMING from now on. */
+/* A piece takes off: it has its slot, unless it needs none, and is LEAVING or COMING from now on. */
 static struct copy *window_add(struct space *space, struct block *block, size_t i) {
   struct mover *mover = &space->mover;
   struct copy *copy = window_at(mover, mover->count++);
   copy->block = block;
   copy->piece = i;
   copy->queued_bytes = 0;
+  copy->spared = false;
   mover->flying_bytes += copy_bytes(copy);
   piece_become(space, block, i, mover->outward ? PIECE_LEAVING : PIECE_COMING);
   return copy;
@@ -129,22 +131,24 @@ static struct copy *window_add(struct space *space, struct block *block, size_t 
 static void remove_oldest(struct space *space, bool arrived) {
   struct mover *mover = &space->mover;
   struct copy *copy = window_at(mover, 0);
-  struct piece *piece = &copy->block->piece[copy->piece];
   bool away = mover->outward == arrived;
   mover->first = (mover->first + 1) % WINDOW_COPIES;
   mover->count--;
   mover->flying_bytes -= copy_bytes(copy);
-  if (!away) {
-    slabs_put(piece->slot, copy_bytes(copy));
-    piece->slot = NULL;
-  }
+  if (!away && arrived)
+    copies_arrived(space, copy->block, copy->piece);
+  else if (!away)
+    copies_drop(space, copy->block, copy->piece);
   piece_become(space, copy->block, copy->piece, away ? PIECE_AWAY : PIECE_RESIDENT);
 }
 
-/* The oldest has arrived: its bytes count as moved. */
+/* The oldest has arrived: its bytes count as moved, or spared. */
 static void window_land(struct space *space) {
   struct mover *mover = &space->mover;
-  *(mover->outward ? &mover->moved_out : &mover->moved_in) += copy_bytes(window_at(mover, 0));
+  const struct copy *copy = window_at(mover, 0);
+  *(copy->spared     ? &mover->spared
+    : mover->outward ? &mover->moved_out
+                     : &mover->moved_in) += copy_bytes(copy);
   remove_oldest(space, true);
   condition_wake_all(&space->changed);
 }
@@ -164,10 +168,21 @@ static void window_undo(struct space *space) {
 
 static bool is_queued(const struct copy *copy) { return copy->queued_bytes == copy_bytes(copy); }
 
+/* What is not in flight yet, and beyond the room. */
+static uint64_t leaving_bytes(const struct space *space, uint64_t room_bytes) {
+  uint64_t staying_bytes = atomic_load(&space->resident_bytes) - space->mover.flying_bytes;
+  return staying_bytes > room_bytes ? staying_bytes - room_bytes : 0;
+}
+
 static bool next_to_leave(struct space *space, uint64_t room_bytes, struct block **block, size_t *i) {
-  const struct mover *mover = &space->mover;
-  uint64_t staying_bytes = atomic_load(&space->resident_bytes) - mover->flying_bytes;
-  return mover->count < WINDOW_COPIES && staying_bytes > room_bytes && space_next_out(space, block, i);
+  return space->mover.count < WINDOW_COPIES && leaving_bytes(space, room_bytes) &&
+         space_next_out(space, block, i);
+}
+
+/* Slots of what stays on the card are given up for it. */
+static void *get_slot(struct space *space, uint64_t bytes) {
+  void *slot = slabs_get(bytes);
+  return slot || !copies_give_up(space) ? slot : slabs_get(bytes);
 }
 
 /* The piece that is queued in part, else a new one, NULL if no more are to leave. */
@@ -178,10 +193,14 @@ static CUresult next_copy(struct space *space, uint64_t room_bytes, struct copy 
   *copy = newest && !is_queued(newest) ? newest : NULL;
   if (*copy || !next_to_leave(space, room_bytes, &block, &i))
     return CUDA_SUCCESS;
-  block->piece[i].slot = slabs_get(piece_bytes(block, i));
-  if (!block->piece[i].slot)
+  copies_look(space, block, i, leaving_bytes(space, room_bytes));
+  struct piece *piece = &block->piece[i];
+  bool spared = copies_spare(space, block, i);
+  if (!spared && !piece->slot && !(piece->slot = get_slot(space, piece_bytes(block, i))))
     return CUDA_ERROR_OUT_OF_MEMORY;
   *copy = window_add(space, block, i);
+  (*copy)->spared = spared;
+  (*copy)->queued_bytes = spared ? copy_bytes(*copy) : 0;
   return CUDA_SUCCESS;
 }
 
@@ -208,7 +227,7 @@ static CUresult queue_part(struct space *space, uint64_t room_bytes) {
   mover->part_bytes = 0;
   while (mover->part_bytes < PART_BYTES && (result = next_copy(space, room_bytes, &copy)) == CUDA_SUCCESS &&
          copy)
-    if ((result = queue_out(space, copy)) != CUDA_SUCCESS)
+    if (!copy->spared && (result = queue_out(space, copy)) != CUDA_SUCCESS)
       return result;
   mover->awake_ns = clock_now_ns() + mover->part_bytes / NAP_BYTES_PER_NS;
   return mover->part_bytes ? driver.cuEventRecord(mover->part_done, mover->out) : result;
@@ -280,14 +299,17 @@ static bool inward_may(struct space *space, uint64_t room_bytes) {
   return next_to_come(space, room_bytes, &block, &i);
 }
 
-/* The piece is mapped, and has its slot. */
+/* The piece is mapped, and has its slot, unless its contents are all zero. */
 static CUresult queue_in(struct space *space, struct block *block, size_t i) {
   struct mover *mover = &space->mover;
-  const struct copy *copy = window_add(space, block, i);
+  struct copy *copy = window_add(space, block, i);
   CUdeviceptr to;
   CUresult result = pieces_reach(space, block, i, &to);
+  copy->spared = block->piece[i].zero;
   if (result == CUDA_SUCCESS)
-    result = driver.cuMemcpyHtoDAsync_v2(to, block->piece[i].slot, piece_bytes(block, i), mover->in);
+    result = copy->spared
+                 ? driver.cuMemsetD32Async(to, 0, piece_bytes(block, i) / 4, mover->in)
+                 : driver.cuMemcpyHtoDAsync_v2(to, block->piece[i].slot, piece_bytes(block, i), mover->in);
   if (result == CUDA_SUCCESS)
     result = driver.cuEventRecord(copy->done, mover->in);
   return result == CUDA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_UNKNOWN : result;
@@ -448,6 +470,7 @@ static bool has_in_flight(struct mover *mover, const struct block *block) {
 
 void mover_finish_block(struct space *space, const struct block *block) {
   struct mover *mover = &space->mover;
+  copies_finish_looks(space, block);
   if (!has_in_flight(mover, block))
     return;
   CUresult result = window_enter(mover);

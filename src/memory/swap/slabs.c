@@ -504,6 +504,13 @@ void slabs_set_tight(bool now_tight) {
   start_keeper();
 }
 
+bool slabs_is_tight(void) {
+  lock_take(&lock);
+  bool now_tight = tight;
+  lock_release(&lock);
+  return now_tight;
+}
+
 /* With the lock held: when the slab may go. */
 static uint64_t due_ns(const struct slab *slab) {
   return slab->used_bytes ? UINT64_MAX : slab->idle_since_ns + IDLE_NS;

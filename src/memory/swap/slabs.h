@@ -37,6 +37,7 @@ bool slabs_is_expected(CUdevice device);
 
 /* Scarce: give back what is not in use, in the background, and keep nothing from now on. */
 void slabs_set_tight(bool tight);
+bool slabs_is_tight(void);
 
 /* Give back what has not been used for 30 s, and is more than is kept ready. Returns when to
  * look again (UINT64_MAX: no need). */

@@ -19,6 +19,7 @@ static void set_up(void) {
                                .device = (CUdevice)(i % DEVICES),
                                .backing = stays ? BACKING_PINNED : BACKING_SWAP,
                                .open = stays,
+                               .closings = 1,
                                .drained = true};
   }
 }

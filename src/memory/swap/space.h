@@ -7,7 +7,8 @@
  * so that space is always open, and booked as pinned (swap_alloc_small).
  *
  * Two rules hold whenever the mutex is free:
- *   - contents are in exactly one place: on the card (RESIDENT, LEAVING) or in a slot (AWAY, COMING);
+ *   - contents are in exactly one place: on the card (RESIDENT, LEAVING) or in a slot (AWAY, COMING); what
+ *     is all zero need not be anywhere, and what is on the card may have a copy in a slot (copies.h);
  *   - while the space is open, what is not RESIDENT belongs to allocations that its backend has yet to
  * return.
  *
@@ -26,6 +27,7 @@
 #include "driver/cuda_abi.h"
 #include "memory/device.h"
 #include "memory/ledger.h"
+#include "memory/swap/hash.h"
 
 #define GRAIN_BYTES (UINT64_C(2) << 20)  /* the driver's unit of physical memory */
 #define PIECE_BYTES (UINT64_C(32) << 20) /* 64 and 128 MiB are no faster, and make everybody wait longer */
@@ -46,10 +48,19 @@ enum piece_state {
 };
 
 struct piece {
-  void *slot;  /* of slabs.h: LEAVING, AWAY, COMING */
+  void *slot;  /* of slabs.h: LEAVING, AWAY, COMING; NULL: its contents are all zero. RESIDENT: a copy of what
+                  it had when it came; NULL: there is none */
   int passed;  /* mapped: a descriptor of its memory (passing.h); 0: none */
   bool opened; /* mapped: it may be reached at its own address */
   enum piece_state state;
+
+  /* copies.h */
+  struct hash hash;   /* `hashed`: of the contents in the slot; without one, of those that are known */
+  uint64_t known;     /* the closing of the space in which its contents became known; 0: never */
+  bool hashed, zero;  /* `zero`: what is known, or away, is all zero */
+  bool looking;       /* it is being hashed */
+  uint8_t vain_looks; /* in a row */
+  uint8_t skips;      /* so many times it leaves without a look */
 };
 
 struct block;
@@ -97,6 +108,7 @@ struct mover {
     size_t piece;
     CUevent done;          /* inward */
     uint64_t queued_bytes; /* outward: so far */
+    bool spared;           /* there is nothing to copy */
   } copies[WINDOW_COPIES]; /* a ring */
   unsigned first, count;
   uint64_t flying_bytes;
@@ -104,7 +116,19 @@ struct mover {
   uint64_t awake_ns;                 /* who waits for it need not look before */
   bool outward;                      /* the direction of them all */
   uint64_t moved_out, moved_in;      /* since swap_step last told */
+  uint64_t spared;                   /* likewise: without a copy */
   bool slots_missed, failure_logged; /* said once */
+};
+
+/* What is being hashed: see copies.c. */
+struct looks {
+  struct hasher hasher;
+  struct {
+    struct block *block;
+    size_t piece;
+  } at[HASH_MOST];
+  unsigned count;
+  uint64_t closing; /* in which it was begun */
 };
 
 struct space {
@@ -114,6 +138,7 @@ struct space {
   CUdevice device;
   enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */
   bool open;
+  uint64_t closings;
   bool drained;   /* it was closed with no work unfinished that might use the memory */
   bool dead;      /* the last step has failed, as all calls of the driver will */
   bool resized;   /* total_bytes has changed since space_lock */
@@ -129,7 +154,9 @@ struct space {
   struct extent *doomed; /* frees that were put off (blocks.c) */
   uint64_t refund_bytes; /* to be given back to the budget when the mutex is free again */
   _Atomic uint64_t resident_bytes, total_bytes;
+  _Atomic uint64_t kept_bytes; /* slots of pieces that are RESIDENT */
   struct mover mover;
+  struct looks looks;
 };
 
 /* That of the memory that can leave, and that of the memory that stays. */

@@ -17,6 +17,7 @@
 #include "memory/forked.h"
 #include "memory/memory_port.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
@@ -289,15 +290,27 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
   enum memory_progress progress = space->open ? MEMORY_SETTLED : move(space, room_bytes, &moved->short_bytes);
   moved->out_bytes += mover->moved_out;
   moved->in_bytes += mover->moved_in;
-  mover->moved_out = mover->moved_in = 0;
+  moved->spared_bytes += mover->spared;
+  mover->moved_out = mover->moved_in = mover->spared = 0;
   space_unlock(space);
   capture_unrelax(mode);
   return progress;
 }
 
+static void prepare_stop(CUdevice device) {
+  struct space *space = space_of(device);
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  copies_prepare(space);
+  space_unlock(space);
+  capture_unrelax(mode);
+}
+
 bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(device)); }
 
+/* No look of ours is under way when the program's work goes on: it might be stopped together with that. */
 static bool open_and_unlock(struct space *space) {
+  copies_finish_looks(space, NULL);
   space->open = space->open || !space->missing_bytes || space->dead;
   space->dead = false;
   bool open = space->open;
@@ -315,7 +328,10 @@ static bool open_space(CUdevice device, bool enough, bool waits) {
     space_lock(space);
   else if (!space_try_lock(space))
     return false;
-  return open_and_unlock(space);
+  if (waits || !space->looks.count)
+    return open_and_unlock(space);
+  space_unlock(space);
+  return false;
 }
 
 /* The space opens the next time. */
@@ -338,6 +354,7 @@ static void close_space(CUdevice device, bool drained) {
   space_lock(space);
   space->dead = false;
   space->open = false;
+  space->closings++;
   space->drained = drained;
   condition_wake_all(&space->changed);
   passing_end_in(space); /* it has held, and all that was passed to it with that */
@@ -415,16 +432,16 @@ static bool finish_work(CUcontext context) {
 static void forget_work(struct space *space, CUcontext context, bool alive) {
   space_lock(space);
   space->dead = false;
+  copies_context_gone(space, context);
   mover_context_destroyed(space, context, alive);
   extents_release_doomed(space, context);
   space_unlock(space);
 }
 
+/* Without memory, too, what moves it goes with the context: another one may get the same handle. */
 static void context_leaving(CUcontext context) {
-  if (!anything())
-    return;
   CUstreamCaptureMode mode = capture_relax();
-  bool alive = finish_work(context);
+  bool alive = anything() && finish_work(context);
   for (size_t i = 0; i < SPACES; i++)
     forget_work(space_at(i), context, alive);
   for (size_t i = 0; i < SPACES; i++)
@@ -453,6 +470,7 @@ const struct backend backend_swap = {
     .needed_bytes = needed_bytes,
     .host_bytes = needed_bytes,
     .step = step,
+    .prepare_stop = prepare_stop,
     .give_up = give_up,
     .close = close_space,
     .open = open_space,

@@ -176,6 +176,7 @@ void memory_close(CUdevice device, bool drained) { closed_drained = device == 0 
 void memory_expect_moves(CUdevice device, bool expected) { (void)device, (void)expected; }
 bool memory_expects_moves(CUdevice device) { return device && false; }
 void memory_set_host_tight(bool tight) { (void)tight; }
+void memory_set_host_copies(enum gs_host_copies mode) { (void)mode; }
 uint64_t memory_run_timers(uint64_t now_ns) { return now_ns; }
 
 static bool at_target; /* the program has what is enough */

@@ -956,9 +956,27 @@ START_TEST(what_is_allocated_as_the_last_move_ends_is_looked_for) {
 }
 END_TEST
 
+/* Others wait for what has left without a copy as they do for the rest. */
+START_TEST(what_leaves_without_a_copy_is_told_on_the_way) {
+  struct machine m = {.attached = true, .room_bound = true, .move_again_ns = UINT64_MAX};
+  struct sight sight = {.now_ns = NS_PER_S};
+  struct orders orders = {0};
+  struct memory_moved moved = {.spared_bytes = UINT64_C(1) << 30};
+  machine_begin_move(&m, now_ns);
+  machine_end_move(&m, MEMORY_MOVED, &moved, &sight, &orders);
+  ck_assert_uint_eq(orders.count, 1);
+  ck_assert_uint_eq(orders.messages[0].type, GS_RESIDENT);
+  ck_assert_uint_eq(orders.messages[0].resident.evicted_bytes, 0);
+  machine_begin_move(&m, now_ns);
+  machine_end_move(&m, MEMORY_MOVED, &(struct memory_moved){0}, &sight, &orders);
+  ck_assert_uint_eq(orders.count, 1); /* once */
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {both_sides_agree_after_any_history,
                                 a_fall_that_is_never_told_is_not_waited_for,
-                                what_is_allocated_as_the_last_move_ends_is_looked_for, NULL};
+                                what_is_allocated_as_the_last_move_ends_is_looked_for,
+                                what_leaves_without_a_copy_is_told_on_the_way, NULL};
   return suite_main("machine_histories", tests, NULL, NULL);
 }

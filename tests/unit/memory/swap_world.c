@@ -31,6 +31,7 @@ static struct settings set = {.memory = GS_MEMORY_MANAGED, .carry = true};
 
 const struct settings *settings(void) { return &set; }
 uint64_t host_available_bytes(void) { return world.host_bytes; }
+bool host_is_plentiful(void) { return world.plentiful; }
 struct memory_bounds client_bounds(CUdevice device) {
   (void)device;
   return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
@@ -159,7 +160,7 @@ void world_start(const char *card) {
   setenv("GPUSHARE_SIM_STATE", state_path, 1);
   setenv("GPUSHARE_SIM_CARD", card, 1);
   fill_driver();
-  world = (struct world){.room_bytes = UINT64_MAX, .host_bytes = 4 * GIB};
+  world = (struct world){.room_bytes = UINT64_MAX, .host_bytes = 4 * GIB, .plentiful = true};
   ck_assert_int_eq(driver.cuInit(0), CUDA_SUCCESS);
   ck_assert_int_eq(driver.cuDevicePrimaryCtxRetain(&world.context[0], 0), CUDA_SUCCESS);
   ck_assert_int_eq(driver.cuCtxPushCurrent_v2(world.context[0]), CUDA_SUCCESS);

@@ -28,6 +28,7 @@ struct world {
   bool capturing;
   _Atomic unsigned captures_forbidden;
   uint64_t host_bytes; /* what host_available_bytes says */
+  bool plentiful;      /* what host_is_plentiful says */
   bool stopped;        /* the program's work stands still */
   bool gate_open;
   bool in_flight; /* a call that came in before the gate was shut */

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "driver/driver.h"
 #include "memory/backend.h"
+#include "memory/swap/copies.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
 #include "swap_world.h"
@@ -79,12 +80,14 @@ static void drop(struct program *p, size_t i) {
   p->bytes -= p->slot[i].bytes;
 }
 
-/* In an open space only. */
+/* In an open space only. What it finds is changed, or not. */
 static void touch(struct program *p, size_t i) {
   if (!p->slot[i].memory)
     return;
   if (p->slot[i].filled)
     ck_assert(world_intact(p->slot[i].memory, p->slot[i].bytes, p->slot[i].seed));
+  if (p->slot[i].filled && random_below(&p->random, 2))
+    return;
   p->slot[i].seed = random_next(&p->random);
   p->slot[i].filled = true;
   world_fill(p->slot[i].memory, p->slot[i].bytes, p->slot[i].seed);
@@ -108,6 +111,8 @@ static void some_steps(struct program *p, uint64_t room_bytes) {
 
 static void turn(struct program *p) {
   backend_swap.close(0, true);
+  copies_set_mode(random_below(&p->random, 4) ? GS_HOST_COPIES_ON : GS_HOST_COPIES_OFF);
+  copies_trim(0);
   for (uint64_t left = random_below(&p->random, 6); left; left--) {
     uint64_t room_bytes = random_below(&p->random, MOST_BYTES);
     if (random_below(&p->random, 2))
@@ -223,7 +228,10 @@ START_TEST(several_threads) {
 }
 END_TEST
 
-static void setup(void) { world_start("small,capacity=1 GiB,scale=0"); }
+static void setup(void) {
+  world_start("small,capacity=1 GiB,scale=0");
+  copies_set_mode(GS_HOST_COPIES_ON);
+}
 
 int main(void) {
   const TTest *const tests[] = {one_thread, several_threads, NULL};
