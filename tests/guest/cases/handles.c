@@ -21,7 +21,8 @@
 #define RANGES 4
 #define GRAINS_MOST 20   /* of a handle */
 #define GRAINS_IN_ALL 22 /* live, so that the driver has room for all of them */
-#define WORDS 8          /* at the start of each grain: what is written and read */
+#define EXPORTED_MOST 6
+#define WORDS 8 /* at the start of each grain: what is written and read */
 
 /* What stands behind handles. */
 struct memory {
@@ -129,10 +130,19 @@ static void do_properties(void) {
        (int)kind.location.type, kind.location.id);
 }
 
+/* What is exported stays on the card: more of it would keep the job beside this one from running, and be
+ * refused. */
+static unsigned exported_grains(void) {
+  unsigned grains = 0;
+  for (int i = 0; i < HANDLES; i++)
+    grains += live(&memories[i]) && memories[i].exported ? memories[i].grains : 0;
+  return grains;
+}
+
 static void do_export(void) {
   struct memory *memory = with_handle();
   int fd = -1;
-  if (!memory || memory->exported)
+  if (!memory || memory->exported || (memory->posix && exported_grains() + memory->grains > EXPORTED_MOST))
     return;
   CUresult result =
       cuMemExportToShareableHandle(&fd, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
