@@ -55,7 +55,7 @@ static struct answer word(unsigned int value) { return (struct answer){value, si
 static bool answer_mapping(const struct allocation *allocation, CUdeviceptr address, int attribute,
                            struct answer *answer) {
   struct physical_view view;
-  if (!physical_is_mapping(allocation) || !physical_describe(address, &view))
+  if (!allocation_is_mapping(allocation) || !physical_describe(address, &view))
     return false;
   switch (attribute) {
   case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
@@ -269,7 +269,7 @@ static CUresult refuse_sharing(void) {
 
 CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   struct allocation found;
-  if (find(dptr, &found) && physical_is_mapping(&found))
+  if (find(dptr, &found) && allocation_is_mapping(&found))
     return CUDA_ERROR_INVALID_VALUE; /* as the driver says of memory of cuMemCreate */
   return is_ours(dptr) ? refuse_sharing() : driver.cuIpcGetMemHandle(pHandle, dptr);
 }

@@ -85,6 +85,12 @@ struct backend {
 
 extern const struct backend backend_pinned, backend_swap, backend_managed;
 
+/* Whether it is a mapping of memory of cuMemCreate that can leave (physical.c): no allocation to the program.
+ */
+static inline bool allocation_is_mapping(const struct allocation *allocation) {
+  return allocation->origin == ORIGIN_OBJECT && allocation->backend && allocation->backend->hidden;
+}
+
 static inline void allocation_drop_contents(struct allocation *allocation) {
   if (allocation->backend && allocation->backend->drop_contents)
     allocation->backend->drop_contents(allocation);

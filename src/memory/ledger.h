@@ -32,7 +32,7 @@ enum origin {
   ORIGIN_POOL,   /* a pool of the driver: stream-ordered */
   ORIGIN_STREAM, /* stream-ordered for the program, plain unified memory underneath: drivers without managed
                     pools */
-  ORIGIN_OBJECT, /* a physical handle or an array: the key is a handle, not an address */
+  ORIGIN_OBJECT, /* a physical handle or an array: the key is a handle, not an address; or a mapping */
 };
 
 struct backend;

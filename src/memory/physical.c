@@ -275,10 +275,6 @@ static CUresult free_mapping(const struct allocation *taken, bool finished) {
 
 static const struct backend backend_mapping = {.hidden = true, .free = free_mapping};
 
-bool physical_is_mapping(const struct allocation *allocation) {
-  return allocation->backend == &backend_mapping;
-}
-
 /* Of a block: what the program may ask about the addresses. */
 static bool enter(const struct mapping *mapping) {
   struct allocation entry = {.base = mapping->alias.at,

@@ -11,10 +11,6 @@
 #include <stdint.h>
 
 #include "driver/cuda_abi.h"
-#include "memory/ledger.h"
-
-/* Whether it is a mapping of memory that can leave. */
-bool physical_is_mapping(const struct allocation *allocation);
 
 /* The rights of a location there. False: no such mapping, the driver knows. */
 bool physical_access(CUdeviceptr address, const CUmemLocation *location, unsigned long long *flags,

@@ -14,7 +14,6 @@
 #include "memory/backend.h"
 #include "memory/deferred.h"
 #include "memory/managed.h"
-#include "memory/physical.h"
 #include "memory/pinned.h"
 #include "memory/placement.h"
 #include "memory/pools.h"
@@ -218,9 +217,9 @@ static CUresult free_in_order(CUdeviceptr dptr, CUstream stream) {
   if (!account_take(&account_addresses, dptr, &old))
     return deferred_holds(dptr) ? CUDA_ERROR_INVALID_VALUE : driver.cuMemFreeAsync(dptr, stream);
   bool deferred = needs_deferral(&old);
-  CUresult result = physical_is_mapping(&old) ? CUDA_ERROR_INVALID_VALUE
-                    : deferred                ? deferred_free(&old, stream)
-                                              : driver.cuMemFreeAsync(dptr, stream);
+  CUresult result = allocation_is_mapping(&old) ? CUDA_ERROR_INVALID_VALUE
+                    : deferred                  ? deferred_free(&old, stream)
+                                                : driver.cuMemFreeAsync(dptr, stream);
   if (result != CUDA_SUCCESS)
     account_put_back(&account_addresses, &old);
   else if (!deferred)

@@ -9,7 +9,6 @@
 #include "memory/account.h"
 #include "memory/backend.h"
 #include "memory/forked.h"
-#include "memory/physical.h"
 #include "memory/swap/blocks.h"
 
 static struct reach both(struct reach a, struct reach b) {
@@ -27,7 +26,7 @@ struct reach reach_range(CUdeviceptr address, uint64_t bytes) {
     return REACH_NOTHING;
   uint64_t rest_bytes = found.base + found.span - address;
   struct reach reach = {.gpus = found.stays ? 0 : UINT64_C(1) << found.device, .beyond = bytes > rest_bytes};
-  if (!reach.beyond || !physical_is_mapping(&found))
+  if (!reach.beyond || !allocation_is_mapping(&found))
     return reach;
   struct reach rest = reach_range(address + rest_bytes, bytes - rest_bytes); /* often mapped side by side */
   return (struct reach){.gpus = reach.gpus | rest.gpus, .beyond = rest.beyond};

@@ -64,8 +64,11 @@ def cupy_buffers(count):
 
 
 def numba_buffers(count):
-    from numba import cuda
-    import numpy
+    try:
+        from numba import cuda
+        import numpy
+    except AttributeError as error:  # a numpy that is too new for it
+        raise ImportError(str(error)) from None
 
     @cuda.jit
     def add(x):
