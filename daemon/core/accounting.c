@@ -47,16 +47,30 @@ static uint64_t fixed_bytes(const struct sched_job *job) {
 
 bool sched_job_too_big(const struct sched_job *job) { return fixed_bytes(job) > fitting_bytes(job); }
 
+/* Looked for once for all that ask, until what is pinned changes. */
+static void find_pinners(struct sched_gpu *gpu) {
+  const struct sched_job *first = NULL, *second = NULL;
+  list_each(node, &gpu->jobs) {
+    const struct sched_job *job = job_of(node);
+    if (job->pinned_bytes > (first ? first->pinned_bytes : 0)) {
+      second = first;
+      first = job;
+    } else if (job->pinned_bytes > (second ? second->pinned_bytes : 0)) {
+      second = job;
+    }
+  }
+  gpu->pinners[0] = first;
+  gpu->pinners[1] = second;
+  gpu->pinners_known = true;
+}
+
 const struct sched_job *sched_job_kept_by(const struct sched_job *job) {
-  const struct sched_job *most = NULL;
+  struct sched_gpu *gpu = job->gpu;
   if (!sched_job_too_big(job) || fixed_bytes(job) > sched_job_usable_bytes(job))
     return NULL;
-  list_each(node, &job->gpu->jobs) {
-    const struct sched_job *other = job_of(node);
-    if (other != job && other->pinned_bytes > (most ? most->pinned_bytes : 0))
-      most = other;
-  }
-  return most;
+  if (!gpu->pinners_known)
+    find_pinners(gpu);
+  return gpu->pinners[gpu->pinners[0] == job];
 }
 
 /* Even if the card had all that it says. */
@@ -276,6 +290,7 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
   gpu->faultless_bytes -= faultless_bytes(job);
   gpu->used_bytes = gpu->used_bytes - job->used_bytes + used_bytes;
   gpu->pinned_bytes = gpu->pinned_bytes - job->pinned_bytes + pinned_bytes;
+  gpu->pinners_known &= pinned_bytes == job->pinned_bytes;
   if (job->share)
     job->share->used_bytes = job->share->used_bytes - job->used_bytes + used_bytes;
   job->used_bytes = used_bytes;

@@ -234,6 +234,9 @@ struct sched_gpu {
   struct list staying; /* with stays_ns, the first to be asked again first */
   uint64_t used_bytes, pinned_bytes, resident_bytes, reach_bytes, claim_bytes; /* sums over the jobs */
   uint64_t pinned_reach_bytes;                                                 /* likewise */
+  const struct sched_job
+      *pinners[2]; /* `pinners_known`: that have pinned most, and second most; NULL: none */
+  bool pinners_known;
   uint64_t faultless_bytes; /* of used_bytes: those that can leave, and have no page faults */
   struct list entrants[2];  /* jobs that wait for memory to begin with, the first first; opportunistic ones */
   struct list ephemeral;    /* jobs whose memory has fallen, the first to be forgotten first */
