@@ -310,10 +310,17 @@ void books_set_paging(struct sched_job *job, uint64_t paging_bytes) {
   job->gpu->faultless_bytes += faultless_bytes(job);
 }
 
-void books_set_fixed(struct sched_job *job) {
+void books_set_managed(struct sched_job *job, bool managed) {
   job->gpu->faultless_bytes -= faultless_bytes(job);
-  job->managed = false;
+  job->managed = managed;
   job->gpu->faultless_bytes += faultless_bytes(job);
+}
+
+void books_settle_fixed(struct sched_job *job) {
+  if (!job->fixed_due || job->overdue || job->state == GS_JOB_BYPASSED)
+    return;
+  job->fixed_due = false;
+  books_set_managed(job, false);
 }
 
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,

@@ -147,7 +147,9 @@ void books_note_refused(struct sched_job *job, uint64_t room_bytes);
 void books_assume_resident(struct sched_job *job);
 
 void books_set_paging(struct sched_job *job, uint64_t paging_bytes);
-void books_set_fixed(struct sched_job *job);
+void books_set_managed(struct sched_job *job, bool managed);
+/* What is due (`fixed_due`), unless the job runs through its grace as managed. */
+void books_settle_fixed(struct sched_job *job);
 void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_bytes, uint64_t reach_bytes,
                     uint64_t now_ns);
 

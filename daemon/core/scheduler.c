@@ -369,10 +369,15 @@ void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes) {
   books_set_paging(job, paging_bytes);
 }
 
-/* What runs through its grace as managed ends that so. */
 void scheduler_memory_fixed(struct sched_job *job) {
-  if (job->managed && !job->overdue && job->state != GS_JOB_BYPASSED)
-    books_set_fixed(job);
+  job->fixed_due = job->managed;
+  books_settle_fixed(job);
+}
+
+void scheduler_memory_managed(struct sched_job *job, bool managed) {
+  job->fixed_due = false;
+  if (managed != job->managed)
+    books_set_managed(job, managed);
 }
 
 /* If it has waited already, others may have waited behind it. */

@@ -328,6 +328,7 @@ struct sched_job {
   uint64_t gpu_ns;     /* GPU time had in turns that are over */
   uint64_t virtual_ns; /* of it while turns were taken, over the weight; or the level at which it came */
   bool managed;        /* memory that survives a grant to somebody else */
+  bool fixed_due;      /* it is managed until it has come through its grace */
   bool wanted_told;    /* LOCK_WANTED was sent for this epoch, and not taken back */
   bool goes;           /* foreseen: it must stop when the quantum is over */
   enum gs_rule rule;   /* of a job that waits: what has given it a seat, or denied it one */
@@ -538,6 +539,9 @@ void scheduler_memory_paging(struct sched_job *job, uint64_t paging_bytes);
 /* The job is managed, and has memory that page faults don't fetch by now: it is not managed from here on.
  * Said with each of these calls. */
 void scheduler_memory_fixed(struct sched_job *job);
+
+/* As it was before: a request that said so has been refused. */
+void scheduler_memory_managed(struct sched_job *job, bool managed);
 
 /* The job wants to grow. 0, and what it may reach without asking again; or -ENOMEM. */
 int scheduler_memory_request(struct sched_job *job, uint64_t total_bytes, uint64_t pinned_bytes,

@@ -67,6 +67,7 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   enum gs_job_state before = job->state;
   gpu->active_count -= job->active;
   job->state = state;
+  books_settle_fixed(job);
   policy_note_state(job, before, now_ns);
   job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->steps = false;

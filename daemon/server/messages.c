@@ -262,15 +262,32 @@ static void tell_most(const struct sched_job *job, struct gs_msg *reply) {
   reply->mem_reply.making_way_bytes = most.making_way_bytes;
 }
 
+/* It is within what has been granted: how much more could be had? */
+static void answer_question(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
+  struct daemon *daemon = daemon_with(attachment);
+  struct sched_job *job = &attachment->job;
+  scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, &daemon->actions);
+  struct gs_msg reply = actions_granted(attachment, job->reach_bytes);
+  tell_most(job, &reply);
+  actions_plan(daemon);
+  actions_tell(daemon, attachment->peer, now_ns);
+  peer_send(attachment->peer, &reply);
+  events_on_memory(attachment, now_ns);
+}
+
 /* What comes of the request is told before its answer: so who may use the memory knows of its room by then.
  */
 static void on_memory_request(struct attachment *attachment, const struct gs_msg *msg, uint64_t now_ns) {
   struct daemon *daemon = daemon_with(attachment);
   uint64_t granted_bytes = 0;
   struct sched_job *job = &attachment->job;
-  bool only_asks = msg->mem.total_bytes <= job->used_bytes && msg->mem.pinned_bytes <= job->pinned_bytes;
   uint64_t paging_bytes = job->paging_bytes;
+  bool managed = job->managed;
   note_kind(job, msg);
+  if (msg->mem.flags & GS_MEM_ASKS) {
+    answer_question(attachment, msg, now_ns);
+    return;
+  }
   if (must_wait(attachment, msg, now_ns)) {
     struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
     reply.status = -EAGAIN;
@@ -284,9 +301,9 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   if (reply.status < 0) {
     reply.mem_reply.why = sched_job_why_refused(job, msg->mem.total_bytes, msg->mem.pinned_bytes);
     scheduler_memory_paging(job, paging_bytes);
-  }
-  if (reply.status < 0 || only_asks)
+    scheduler_memory_managed(job, managed);
     tell_most(job, &reply);
+  }
   actions_plan(daemon);
   actions_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);

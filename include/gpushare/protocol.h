@@ -405,6 +405,8 @@ enum gs_reject_reason {
 
 /* flags of MEM_REQUEST and MEM_REPORT: the memory is not managed any more, whatever ATTACH said */
 #define GS_MEM_FIXED 0x1u
+/* ... of MEM_REQUEST: it is within the grants, and asks only what could be had */
+#define GS_MEM_ASKS 0x2u
 
 /* flags of REGISTER */
 #define GS_REGISTER_MPS 0x1u /* it uses MPS */

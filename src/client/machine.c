@@ -39,13 +39,13 @@ static struct gs_msg *add(struct orders *orders, enum gs_msg_type type) {
 
 /* ---- what it has allocated ---- */
 
-static void send_memory(struct machine *machine, enum gs_msg_type type, const struct sight *sight,
-                        struct orders *orders) {
+static void send_memory(struct machine *machine, enum gs_msg_type type, uint32_t flags,
+                        const struct sight *sight, struct orders *orders) {
   struct gs_msg *msg = add(orders, type);
   msg->mem.total_bytes = machine->has.told_bytes = machine->has.total_bytes;
   msg->mem.pinned_bytes = machine->has.pinned_bytes;
   msg->mem.paging_bytes = machine->has.told_paging_bytes = sight->memory.paging_bytes;
-  msg->mem.flags = sight->memory.fixed ? GS_MEM_FIXED : 0;
+  msg->mem.flags = flags | (sight->memory.fixed ? GS_MEM_FIXED : 0);
   machine->has.report_at_ns = 0;
   machine->reported_ns = sight->now_ns;
 }
@@ -57,7 +57,7 @@ static uint64_t check_memory(struct machine *machine, uint64_t now_ns, const str
     return UINT64_MAX;
   if (now_ns < machine->has.report_at_ns)
     return machine->has.report_at_ns;
-  send_memory(machine, GS_MEM_REPORT, sight, orders);
+  send_memory(machine, GS_MEM_REPORT, 0, sight, orders);
   machine->granted_bytes = least(machine->granted_bytes, machine->has.total_bytes + SLACK_BYTES);
   uint64_t pinned_bytes = least(machine->has.pinned_bytes + SLACK_BYTES, machine->granted_bytes);
   machine->granted_pinned_bytes = least(machine->granted_pinned_bytes, pinned_bytes);
@@ -125,8 +125,8 @@ bool machine_looks(const struct machine *machine, uint64_t total_bytes, uint64_t
 int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_bytes, bool anew,
                 const struct sight *sight, struct orders *orders, struct machine_question *question) {
   forget_question(machine, orders);
-  bool asks = anew || must_ask(machine, total_bytes, pinned_bytes) || pages_less(machine, sight);
-  if (machine->attached && !asks) {
+  bool wants = must_ask(machine, total_bytes, pinned_bytes) || pages_less(machine, sight);
+  if (machine->attached && !wants && !anew) {
     note_memory(machine, total_bytes, pinned_bytes, sight, orders);
     return 0;
   }
@@ -139,7 +139,7 @@ int machine_ask(struct machine *machine, uint64_t total_bytes, uint64_t pinned_b
     return -ENOTCONN;
   machine->memory_asking = true;
   machine->memory_answered = machine->memory_awaited = false;
-  send_memory(machine, GS_MEM_REQUEST, sight, orders);
+  send_memory(machine, GS_MEM_REQUEST, wants ? 0 : GS_MEM_ASKS, sight, orders);
   return -EINPROGRESS;
 }
 

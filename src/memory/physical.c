@@ -10,13 +10,18 @@
  */
 #include "memory/physical.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/clock.h"
+#include "common/condition.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
+#include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "memory/account.h"
@@ -26,6 +31,8 @@
 #include "memory/reach.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/handles.h"
+
+#define CAPTURES_NS (5 * NS_PER_S) /* how long an export waits for captures to end */
 
 /* Handles of ours count up from here: no address, and no small number. */
 #define FIRST_HANDLE (UINT64_C(0x6770) << 48)
@@ -37,6 +44,8 @@ struct physical {
   CUmemGenericAllocationHandle number, real; /* the program's; without a block, the driver's */
   CUmemAllocationProp kind;
   CUdevice device;
+  bool mapped;   /* it is, or was: work may use it */
+  bool settling; /* a thread makes it the driver's own */
 };
 
 struct mapping {
@@ -52,6 +61,7 @@ static struct ledger handles = LEDGER(LOCK_PHYSICAL_TABLE);      /* by number; o
 static struct ledger mappings = LEDGER(LOCK_PHYSICAL_TABLE);     /* by address; object: struct mapping */
 static struct ledger reservations = LEDGER(LOCK_PHYSICAL_TABLE); /* by address */
 static uint64_t next_handle = FIRST_HANDLE;
+static struct condition settled; /* under the lock */
 
 /* ---- tables; with the lock held ---- */
 
@@ -152,13 +162,22 @@ static bool exports_descriptors(CUdevice device) {
          can;
 }
 
-/* Device memory as any program takes it; the driver answers for all else, and for what is wrong. What is
- * asked for beside that (compression, RDMA) are hints. */
+/* By this module of the kernel a network adapter pins memory, and no call tells us. */
+static bool has_peermem(void) {
+  static _Atomic int known; /* 0: unknown, 1: yes, -1: no */
+  if (!atomic_load(&known))
+    atomic_store(&known, access("/sys/module/nvidia_peermem", F_OK) == 0 ? 1 : -1);
+  return atomic_load(&known) > 0;
+}
+
+/* Device memory as any program takes it; the driver answers for all else, and for what is wrong. RDMA is a
+ * hint that frameworks give always. */
 static bool can_leave(size_t bytes, const CUmemAllocationProp *kind, unsigned long long flags) {
   CUdevice device = kind->location.id;
   bool exportable = kind->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   return kind->type == CU_MEM_ALLOCATION_TYPE_PINNED && bytes && bytes % GRAIN_BYTES == 0 && !flags &&
-         !kind->allocFlags.usage && !kind->allocFlags.compressionType && backend_leaves(device) &&
+         !kind->allocFlags.usage && !kind->allocFlags.compressionType &&
+         !(kind->allocFlags.gpuDirectRDMACapable && has_peermem()) && backend_leaves(device) &&
          handle_blocks_supported(device) &&
          (exportable ? exports_descriptors(device) : kind->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE);
 }
@@ -316,13 +335,50 @@ static CUresult map_block(struct mapping *mapping, uint64_t offset, unsigned lon
   return result;
 }
 
+/* Its rights are at an end. */
+static void count_down(struct mapping *mapping) {
+  for (CUdevice peer = 0; peer < DEVICES; peer++) {
+    if (mapping->alias.rights[peer] && peer != mapping->physical->device)
+      reach_count_mapping(mapping->physical->device, peer, -1);
+    mapping->alias.rights[peer] = 0;
+  }
+}
+
 static CUresult unmap_block(struct mapping *mapping) {
   CUresult result = alias_remove(mapping->physical->block, &mapping->alias);
   leave(mapping);
-  for (CUdevice peer = 0; peer < DEVICES; peer++)
-    if (mapping->alias.rights[peer] && peer != mapping->physical->device)
-      reach_count_mapping(mapping->physical->device, peer, -1);
+  count_down(mapping);
   return result;
+}
+
+/* The next mapping of a block in [*at, end); what is before it is a gap. False: the rest is a gap. */
+static bool next_of_block(CUdeviceptr *at, CUdeviceptr end, CUdeviceptr *gap_end, struct mapping **mapping) {
+  struct allocation found;
+  CUdeviceptr from = *at;
+  *gap_end = end;
+  while (ledger_find_in(&mappings, from, end, &found)) {
+    *mapping = found.object;
+    if ((*mapping)->physical->block) {
+      *gap_end = found.base;
+      return true;
+    }
+    from = found.base + found.span;
+  }
+  return false;
+}
+
+/* Whether mappings of a block begin in it. False in *whole: one is in it in part. */
+static bool has_blocks(CUdeviceptr at, uint64_t bytes, bool *whole) {
+  struct mapping *mapping = find(&mappings, at);
+  CUdeviceptr end = at + bytes, gap_end;
+  bool any = mapping && mapping->physical->block;
+  *whole = !any || mapping->alias.at == at;
+  for (CUdeviceptr from = at; *whole && next_of_block(&from, end, &gap_end, &mapping);
+       from = gap_end + mapping->bytes) {
+    any = true;
+    *whole = gap_end + mapping->bytes <= end;
+  }
+  return any;
 }
 
 /* With the lock held. */
@@ -344,40 +400,31 @@ static CUresult map(struct physical *physical, CUdeviceptr at, uint64_t bytes, u
     log_out_of_memory();
     result = CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
     physical->mappings++;
-  else
+    physical->mapped = true;
+  } else {
     free(mapping);
+  }
   return result;
 }
 
+/* Where a block is mapped that is away, the driver sees nothing. */
 CUresult hook_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                        unsigned long long flags) {
+  bool whole;
   lock_take(&lock);
   struct physical *physical = size ? find(&handles, handle) : NULL;
-  CUresult result =
-      physical ? map(physical, ptr, size, offset, flags) : driver.cuMemMap(ptr, size, offset, handle, flags);
+  bool blind = !physical || (!physical->block && size == physical->bytes && !offset);
+  CUresult result = CUDA_ERROR_INVALID_VALUE;
+  if (!blind || ptr > UINT64_MAX - size || !has_blocks(ptr, size, &whole))
+    result = physical ? map(physical, ptr, size, offset, flags)
+                      : driver.cuMemMap(ptr, size, offset, handle, flags);
   lock_release(&lock);
   return result;
 }
 
 /* ---- ranges of mappings: whole ones, as the driver wants it ---- */
-
-/* The next mapping of a block in [*at, end); what is before it is a gap. False: the rest is a gap. */
-static bool next_of_block(CUdeviceptr *at, CUdeviceptr end, CUdeviceptr *gap_end, struct mapping **mapping) {
-  struct allocation found;
-  CUdeviceptr from = *at;
-  *gap_end = end;
-  while (ledger_find_in(&mappings, from, end, &found)) {
-    *mapping = found.object;
-    if ((*mapping)->physical->block) {
-      *gap_end = found.base;
-      return true;
-    }
-    from = found.base + found.span;
-  }
-  return false;
-}
 
 /* Call `ours` for each mapping of a block, `gap` for each range between them, which the driver knows. */
 static CUresult each_in(CUdeviceptr at, uint64_t bytes, CUresult (*ours)(struct mapping *, const void *),
@@ -397,20 +444,6 @@ static CUresult each_in(CUdeviceptr at, uint64_t bytes, CUresult (*ours)(struct 
       result = ours(mapping, argument);
   }
   return result;
-}
-
-/* Whether mappings of a block begin in it. False in *whole: one is in it in part. */
-static bool has_blocks(CUdeviceptr at, uint64_t bytes, bool *whole) {
-  struct mapping *mapping = find(&mappings, at);
-  CUdeviceptr end = at + bytes, gap_end;
-  bool any = mapping && mapping->physical->block;
-  *whole = !any || mapping->alias.at == at;
-  for (CUdeviceptr from = at; *whole && next_of_block(&from, end, &gap_end, &mapping);
-       from = gap_end + mapping->bytes) {
-    any = true;
-    *whole = gap_end + mapping->bytes <= end;
-  }
-  return any;
 }
 
 static CUresult unmap_gap(CUdeviceptr at, uint64_t bytes, const void *unused) {
@@ -587,12 +620,15 @@ static CUresult make_real(void *argument) {
   return driver.cuMemCreate(&exchange->real, physical->bytes, &physical->kind, 0);
 }
 
+/* From now on the driver knows all about its mappings, and no work needs it to be brought. */
 static void drop_entries(const struct physical *physical) {
   struct allocation found;
   for (uint64_t from = 0; ledger_find_in(&mappings, from, UINT64_MAX, &found); from = found.base + 1) {
-    const struct mapping *mapping = found.object;
-    if (mapping->physical == physical)
-      leave(mapping);
+    struct mapping *mapping = found.object;
+    if (mapping->physical != physical)
+      continue;
+    leave(mapping);
+    count_down(mapping);
   }
 }
 
@@ -648,18 +684,62 @@ static void exchange_booked(struct exchange *exchange) {
     budget_note(held->device, BACKING_SWAP, held->bytes);
 }
 
+/* All that may use the memory, on this device and others. Waiting would invalidate a capture. */
+static bool finish_work(CUdevice device, uint64_t devices) {
+  bool free_of_captures = capture_wait_none(CAPTURES_NS);
+  capture_forbid();
+  free_of_captures = free_of_captures && capture_count() == 0;
+  if (free_of_captures) {
+    capture_wait_begin();
+    for (CUdevice other = 0; other < DEVICES; other++)
+      if (devices >> other & 1)
+        contexts_synchronize(other);
+    capture_wait_end();
+  }
+  capture_allow();
+  if (!free_of_captures)
+    log_warn("GPU %d: memory can't be shared while a stream capture is open", device);
+  return free_of_captures;
+}
+
+/* By one thread; another one waits for it. False: that one has done it. */
+static bool begin_settling(struct physical *held) {
+  lock_take(&lock);
+  while (held->settling)
+    condition_wait(&settled, &lock, UINT64_MAX);
+  held->settling = held->block != NULL;
+  bool mine = held->settling;
+  lock_release(&lock);
+  return mine;
+}
+
+static void end_settling(struct physical *held) {
+  lock_take(&lock);
+  held->settling = false;
+  condition_wake_all(&settled);
+  lock_release(&lock);
+}
+
 /* In the process' turn, where all of it is on the card. Work that may use the memory is waited for: an export
  * does not wait by itself, but comes when memory is set up. */
 static CUresult settle_down(struct physical *held) {
   static _Atomic bool said;
   struct exchange exchange = {.physical = held, .result = CUDA_ERROR_INVALID_CONTEXT};
+  uint64_t devices = gate_reached_from(held->device) | UINT64_C(1) << held->device;
   gate_await_work(held->device);
-  gate_enter_reaching(NULL, UINT64_C(1) << held->device);
   gate_forbid_stop(held->device);
-  contexts_synchronize(held->device);
-  exchange_booked(&exchange);
-  gate_allow_stop();
+  gate_enter_reaching(NULL, devices);
+  if (!begin_settling(held)) {
+    exchange.result = CUDA_SUCCESS;
+  } else {
+    if (held->mapped && !finish_work(held->device, devices))
+      exchange.result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    else
+      exchange_booked(&exchange);
+    end_settling(held);
+  }
   gate_leave();
+  gate_allow_stop();
   if (exchange.made && !atomic_exchange(&said, true))
     log_info("GPU %d: memory that this program shares with other processes or devices stays on the card",
              held->device);
@@ -778,6 +858,7 @@ CUresult hook_cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int 
 
 static void forget(void) {
   lock = (struct lock)LOCK(LOCK_PHYSICAL);
+  settled = (struct condition){0};
   ledger_fork_child(&handles);
   ledger_fork_child(&mappings);
   ledger_fork_child(&reservations);

@@ -24,12 +24,18 @@ struct reach reach_range(CUdeviceptr address, uint64_t bytes) {
     return (struct reach){.beyond = bytes && block_contains(address)};
   if (!found.backend->hidden)
     return REACH_NOTHING;
+  struct reach reach = {.gpus = found.stays ? 0 : UINT64_C(1) << found.device};
   uint64_t rest_bytes = found.base + found.span - address;
-  struct reach reach = {.gpus = found.stays ? 0 : UINT64_C(1) << found.device, .beyond = bytes > rest_bytes};
-  if (!reach.beyond || !allocation_is_mapping(&found))
-    return reach;
-  struct reach rest = reach_range(address + rest_bytes, bytes - rest_bytes); /* often mapped side by side */
-  return (struct reach){.gpus = reach.gpus | rest.gpus, .beyond = rest.beyond};
+  while (bytes > rest_bytes && allocation_is_mapping(&found)) { /* often mapped side by side */
+    address += rest_bytes;
+    bytes -= rest_bytes;
+    if (!ledger_find(&account_addresses, address, &found) || !found.backend->hidden)
+      return reach;
+    reach.gpus |= found.stays ? 0 : UINT64_C(1) << found.device;
+    rest_bytes = found.base + found.span - address;
+  }
+  reach.beyond = bytes > rest_bytes;
+  return reach;
 }
 
 struct reach reach_pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {

@@ -540,7 +540,7 @@ NEVER_FAIL = {
         memset stpcpy strcat strchr strchrnul strcmp strcpy strcspn strerror strlen strncat strncmp strncpy strnlen strrchr
         strsep strspn strstr strtok_r strtol strtoul strtoull sscanf snprintf sprintf vsnprintf inet_ntop inet_pton""",
     "it can't": """errno_location stack_chk_fail libc_start_main cxa_finalize gmon_start _exit exit getenv secure_getenv geteuid
-        getpid getppid umask signal sigaddset sigemptyset sigfillset sigprocmask pthread_sigmask unsetenv mallopt dirfd
+        getpid getppid libc_current_sigrtmin umask signal sigaddset sigemptyset sigfillset sigprocmask pthread_sigmask unsetenv mallopt dirfd
         clock_gettime pthread_attr_destroy pthread_attr_init pthread_attr_setaffinity_np pthread_attr_setdetachstate
         pthread_attr_setinheritsched pthread_attr_setschedparam pthread_attr_setschedpolicy pthread_cond_destroy
         pthread_cond_broadcast pthread_cond_clockwait pthread_cond_init pthread_cond_wait eventfd_read eventfd_write pthread_join pthread_mutex_destroy pthread_mutex_init

@@ -150,6 +150,27 @@ START_TEST(what_page_faults_fetch_need_not_fit) {
 }
 END_TEST
 
+/* Unless what said so has been refused. */
+START_TEST(a_managed_job_with_memory_that_must_be_there_is_no_longer_managed) {
+  uint64_t granted;
+  world_attach(&world, 1, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(world_ask(&world, 1, 30, 0, &granted), 0);
+  ck_assert(!sched_job_too_big(&world.jobs[1]));
+  scheduler_memory_fixed(&world.jobs[1]);
+  ck_assert(sched_job_too_big(&world.jobs[1]));
+  ck_assert_uint_eq(world.gpus[0].faultless_bytes, 30 * GIB);
+  scheduler_memory_managed(&world.jobs[1], true);
+  ck_assert(!sched_job_too_big(&world.jobs[1]));
+  ck_assert_uint_eq(world.gpus[0].faultless_bytes, 0);
+  world.jobs[1].overdue = true;
+  scheduler_memory_fixed(&world.jobs[1]);
+  ck_assert(world.jobs[1].managed);
+  world.jobs[1].overdue = false;
+  scheduler_memory_fixed(&world.jobs[1]);
+  ck_assert(!world.jobs[1].managed);
+}
+END_TEST
+
 START_TEST(nobody_comes_with_more_than_card_and_host_have) {
   world.scheduler.host_memory_bytes = 4 * GIB;
   world_attach(&world, 1, 100, 0);
@@ -370,6 +391,7 @@ int main(void) {
                                 grants_have_slack_within_the_bound,
                                 pinned_memory_must_fit_the_card,
                                 a_limit_refuses_growth_and_takes_nothing_away,
+                                a_managed_job_with_memory_that_must_be_there_is_no_longer_managed,
                                 nobody_comes_with_more_than_card_and_host_have,
                                 what_page_faults_fetch_need_not_fit,
                                 absurd_sizes_do_not_overflow,

@@ -166,8 +166,11 @@ void copies_finish_looks(struct space *space, const struct block *block) {
     any = block->piece[i].looking;
   if (!any)
     return;
-  if (driver.cuCtxPushCurrent_v2(space->looks.hasher.context) != CUDA_SUCCESS)
+  CUresult result = driver.cuCtxPushCurrent_v2(space->looks.hasher.context);
+  if (result != CUDA_SUCCESS) {
+    fail(space, result);
     return;
+  }
   finish(space);
   driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
 }

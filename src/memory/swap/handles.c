@@ -24,7 +24,11 @@ CUresult handle_block_make(CUdevice device, uint64_t bytes, struct block **block
   return result;
 }
 
-void handle_block_end(struct block *block) { extent_free(block->extents, true); }
+void handle_block_end(struct block *block) {
+  CUstreamCaptureMode mode = capture_relax();
+  extent_free(block->extents, true);
+  capture_unrelax(mode);
+}
 
 /* ---- aliases ---- */
 
@@ -63,11 +67,22 @@ static CUresult each_run(const struct block *block, size_t end, const struct cha
   return result;
 }
 
+/* What is in flight may have to be finished. */
+static CUstreamCaptureMode begin(struct block *block) {
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(block->space);
+  mover_finish_block(block->space, block);
+  return mode;
+}
+
+static void end(struct block *block, CUstreamCaptureMode mode) {
+  space_unlock(block->space);
+  capture_unrelax(mode);
+}
+
 CUresult alias_add(struct block *block, struct alias *alias) {
-  struct space *space = block->space;
   size_t done;
-  space_lock(space);
-  mover_finish_block(space, block);
+  CUstreamCaptureMode mode = begin(block);
   CUresult result = each_run(block, block->pieces, &(struct change){.make = map, .alias = alias}, &done);
   if (result == CUDA_SUCCESS) {
     alias->next = block->aliases;
@@ -75,7 +90,7 @@ CUresult alias_add(struct block *block, struct alias *alias) {
   } else {
     each_run(block, done, &(struct change){.make = unmap, .alias = alias}, &done);
   }
-  space_unlock(space);
+  end(block, mode);
   return result;
 }
 
@@ -87,43 +102,47 @@ static void unlist(struct block *block, const struct alias *alias) {
 }
 
 CUresult alias_remove(struct block *block, struct alias *alias) {
-  struct space *space = block->space;
   size_t done;
-  space_lock(space);
-  mover_finish_block(space, block);
+  CUstreamCaptureMode mode = begin(block);
   CUresult result = each_run(block, block->pieces, &(struct change){.make = unmap, .alias = alias}, &done);
   unlist(block, alias);
-  space_unlock(space);
+  end(block, mode);
   return result;
 }
 
 CUresult alias_set_access(struct block *block, struct alias *alias, const CUmemAccessDesc *access,
                           size_t users) {
-  struct space *space = block->space;
   size_t done;
-  space_lock(space);
-  mover_finish_block(space, block);
+  CUstreamCaptureMode mode = begin(block);
   CUresult result =
       each_run(block, block->pieces,
                &(struct change){.make = set_access, .alias = alias, .access = access, .users = users}, &done);
   for (size_t i = 0; i < users && result == CUDA_SUCCESS; i++)
     alias->rights[access[i].location.id] = (uint8_t)access[i].flags;
-  space_unlock(space);
+  end(block, mode);
   return result;
 }
 
 /* ---- exchange ---- */
 
+/* Of an export rather than of what may be copied once more. */
+static void *get_slot(struct space *space, uint64_t bytes) {
+  void *slot = slabs_get(bytes);
+  return !slot && copies_give_up(space) ? slabs_get(bytes) : slot;
+}
+
 /* The contents of every mapped piece into a slot, not kept from before. */
 static CUresult copy_out(struct space *space, struct block *block) {
   CUresult result = CUDA_SUCCESS;
+  for (size_t i = 0; i < block->pieces; i++)
+    if (block->piece[i].state == PIECE_RESIDENT)
+      copies_drop(space, block, i);
   for (size_t i = 0; i < block->pieces && result == CUDA_SUCCESS; i++) {
     CUdeviceptr from;
     if (block->piece[i].state != PIECE_RESIDENT)
       continue;
-    copies_drop(space, block, i);
     block->piece[i].hashed = block->piece[i].zero = false;
-    block->piece[i].slot = slabs_get(piece_bytes(block, i));
+    block->piece[i].slot = get_slot(space, piece_bytes(block, i));
     result = block->piece[i].slot ? pieces_reach(space, block, i, &from) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
       result = driver.cuMemcpyDtoH_v2(block->piece[i].slot, from, piece_bytes(block, i));
@@ -223,8 +242,7 @@ CUresult handle_block_exchange(struct block *block, CUresult (*make)(void *argum
                                const CUmemGenericAllocationHandle *handle) {
   struct space *space = block->space;
   bool made = false;
-  space_lock(space);
-  mover_finish_block(space, block);
+  CUstreamCaptureMode mode = begin(block);
   CUresult result = take_off(space, block);
   if (result == CUDA_SUCCESS)
     made = (result = make(argument)) == CUDA_SUCCESS;
@@ -239,6 +257,6 @@ CUresult handle_block_exchange(struct block *block, CUresult (*make)(void *argum
   } else {
     block->aliases = NULL;
   }
-  space_unlock(space);
+  end(block, mode);
   return result;
 }

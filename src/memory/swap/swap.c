@@ -218,6 +218,8 @@ CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct e
   CUresult result = alloc_once(space, bytes, by_handle, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, bytes, by_handle, extent);
+  if (result != CUDA_SUCCESS && !atomic_load(&space->total_bytes))
+    atomic_store(&used[space->device], false);
   capture_unrelax(mode);
   return result;
 }

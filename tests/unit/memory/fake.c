@@ -83,6 +83,8 @@ uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 bool fake_stopped; /* what the process has submitted to device 0 stands still */
 unsigned fake_stops_forbidden;
 bool client_is_stopped(CUdevice device) { return device == 0 && fake_stopped; }
+uint64_t gate_reached_from(CUdevice device) { return 0 * (uint64_t)device; }
+bool capture_wait_none(uint64_t timeout_ns) { return timeout_ns > 0; }
 void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { fake_stops_forbidden += device >= 0; }
 void gate_allow_stop(void) { fake_stops_forbidden--; }
