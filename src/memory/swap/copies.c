@@ -240,6 +240,11 @@ bool copies_give_up(struct space *space) {
   return true;
 }
 
+void *copies_get_slot(struct space *space, uint64_t bytes) {
+  void *slot = slabs_get(bytes);
+  return slot || !copies_give_up(space) ? slot : slabs_get(bytes);
+}
+
 uint64_t copies_trim(uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
   for (size_t i = 0; i < SPACES; i++) {

@@ -40,6 +40,9 @@ void copies_arrived(struct space *space, struct block *block, size_t i);
 
 /* ---- host memory ---- */
 
+/* slabs_get, if need be of what is only kept for later. */
+void *copies_get_slot(struct space *space, uint64_t bytes);
+
 /* The slot of a piece is not needed any more. */
 void copies_drop(struct space *space, struct block *block, size_t i);
 

@@ -125,12 +125,6 @@ CUresult alias_set_access(struct block *block, struct alias *alias, const CUmemA
 
 /* ---- exchange ---- */
 
-/* Of an export rather than of what may be copied once more. */
-static void *get_slot(struct space *space, uint64_t bytes) {
-  void *slot = slabs_get(bytes);
-  return !slot && copies_give_up(space) ? slabs_get(bytes) : slot;
-}
-
 /* The contents of every mapped piece into a slot, not kept from before. */
 static CUresult copy_out(struct space *space, struct block *block) {
   CUresult result = CUDA_SUCCESS;
@@ -142,7 +136,7 @@ static CUresult copy_out(struct space *space, struct block *block) {
     if (block->piece[i].state != PIECE_RESIDENT)
       continue;
     block->piece[i].hashed = block->piece[i].zero = false;
-    block->piece[i].slot = get_slot(space, piece_bytes(block, i));
+    block->piece[i].slot = copies_get_slot(space, piece_bytes(block, i));
     result = block->piece[i].slot ? pieces_reach(space, block, i, &from) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
       result = driver.cuMemcpyDtoH_v2(block->piece[i].slot, from, piece_bytes(block, i));
@@ -218,14 +212,10 @@ static CUresult fill(const struct space *space, const struct block *block,
 }
 
 static CUresult map_whole(const struct alias *alias, uint64_t bytes, CUmemGenericAllocationHandle handle) {
+  CUmemAccessDesc access[DEVICES];
+  size_t users = alias_rights(alias, access);
   CUresult result = driver.cuMemMap(alias->at, bytes, 0, handle, 0);
-  for (CUdevice device = 0; device < DEVICES && result == CUDA_SUCCESS; device++) {
-    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
-                              .flags = (CUmemAccess_flags)alias->rights[device]};
-    if (alias->rights[device])
-      result = driver.cuMemSetAccess(alias->at, bytes, &access, 1);
-  }
-  return result;
+  return result == CUDA_SUCCESS && users ? driver.cuMemSetAccess(alias->at, bytes, access, users) : result;
 }
 
 static CUresult map_all(const struct block *block, CUmemGenericAllocationHandle handle) {

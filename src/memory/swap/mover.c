@@ -179,12 +179,6 @@ static bool next_to_leave(struct space *space, uint64_t room_bytes, struct block
          space_next_out(space, block, i);
 }
 
-/* Slots of what stays on the card are given up for it. */
-static void *get_slot(struct space *space, uint64_t bytes) {
-  void *slot = slabs_get(bytes);
-  return slot || !copies_give_up(space) ? slot : slabs_get(bytes);
-}
-
 /* The piece that is queued in part, else a new one, NULL if no more are to leave. */
 static CUresult next_copy(struct space *space, uint64_t room_bytes, struct copy **copy) {
   struct copy *newest = window_newest(&space->mover);
@@ -196,7 +190,7 @@ static CUresult next_copy(struct space *space, uint64_t room_bytes, struct copy 
   copies_look(space, block, i, leaving_bytes(space, room_bytes));
   struct piece *piece = &block->piece[i];
   bool spared = copies_spare(space, block, i);
-  if (!spared && !piece->slot && !(piece->slot = get_slot(space, piece_bytes(block, i))))
+  if (!spared && !piece->slot && !(piece->slot = copies_get_slot(space, piece_bytes(block, i))))
     return CUDA_ERROR_OUT_OF_MEMORY;
   *copy = window_add(space, block, i);
   (*copy)->spared = spared;

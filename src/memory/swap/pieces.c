@@ -106,14 +106,19 @@ CUresult pieces_set_access(const struct block *block, size_t first, size_t count
                : CUDA_SUCCESS;
 }
 
-static CUresult give_rights(const struct block *block, size_t first, size_t count,
-                            const struct alias *alias) {
-  CUmemAccessDesc access[DEVICES];
+size_t alias_rights(const struct alias *alias, CUmemAccessDesc access[DEVICES]) {
   size_t users = 0;
   for (CUdevice device = 0; device < DEVICES; device++)
     if (alias->rights[device])
       access[users++] =
           (CUmemAccessDesc){.location = card(device), .flags = (CUmemAccess_flags)alias->rights[device]};
+  return users;
+}
+
+static CUresult give_rights(const struct block *block, size_t first, size_t count,
+                            const struct alias *alias) {
+  CUmemAccessDesc access[DEVICES];
+  size_t users = alias_rights(alias, access);
   return pieces_set_access(block, first, count, alias, access, users);
 }
 

@@ -25,6 +25,9 @@ CUresult pieces_unmap(struct block *block, size_t first, size_t count);
 CUresult pieces_map_alias(const struct block *block, size_t first, size_t count, const struct alias *alias);
 CUresult pieces_unmap_alias(const struct block *block, size_t first, size_t count, const struct alias *alias);
 
+/* The devices that have rights at the alias: how many. */
+size_t alias_rights(const struct alias *alias, CUmemAccessDesc access[DEVICES]);
+
 /* Change the rights of the mapped pieces [first, first + count) at the alias. */
 CUresult pieces_set_access(const struct block *block, size_t first, size_t count, const struct alias *alias,
                            const CUmemAccessDesc *access, size_t users);
