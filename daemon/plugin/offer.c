@@ -193,7 +193,8 @@ static void on_listener(struct source *source, uint32_t events) {
     log_warn("%s: a connection is refused: %s", offer->resource.name, strerror(-err));
 }
 
-/* For root alone, as the kubelet's folder is. */
+/* For root alone, as the kubelet's folder is. A kubelet that starts just now may remove the file at once:
+ * then it is not in place, and the folder's event tells. */
 static int try_listen(struct offer *offer) {
   const char *path = offer->address.sun_path;
   if (unlink(path) < 0 && errno != ENOENT)
@@ -204,7 +205,8 @@ static int try_listen(struct offer *offer) {
   mode_t before = umask(0077);
   int err = bind(fd, (const struct sockaddr *)&offer->address, sizeof offer->address) < 0 ? -errno : 0;
   umask(before);
-  if (err == 0 && (listen(fd, BACKLOG) < 0 || lstat(path, &offer->identity) < 0))
+  offer->identity = (struct stat){0};
+  if (err == 0 && (listen(fd, BACKLOG) < 0 || (lstat(path, &offer->identity) < 0 && errno != ENOENT)))
     err = -errno;
   offer->listener.fd = fd;
   if (err == 0)

@@ -62,6 +62,11 @@ class Registration(unittest.TestCase):
             here.kubelet.start()
             here.kubelet.wait_healthy(10)
 
+    @unittest.skipUnless("GS_REMOVER" in os.environ, "a sanitizer wants to be the first library")
+    def test_a_socket_that_is_removed_while_the_plugin_opens_it(self):
+        with scene(env={"LD_PRELOAD": os.environ["GS_REMOVER"]}) as here:
+            here.kubelet.wait_healthy(10)
+
     def test_a_kubelet_that_starts_anew(self):
         with scene("--opportunistic-shares", "4") as here:
             for _ in range(3):

@@ -169,12 +169,6 @@ static bool is_kept(const struct scene_status *status, const void *unused) {
   return true;
 }
 
-static void bring_back_daemon(void) {
-  start_daemon();
-  away_until_ns = 0;
-  scene_await(&scene, is_kept, NULL, "all is set as it was before the daemon ended");
-}
-
 /* ---- the jobs ---- */
 
 static void start_job(int index, bool is_short) {
@@ -228,6 +222,25 @@ static void watch_job(int index) {
     job->went_on_ns = clock_now_ns();
   CHECK(clock_now_ns() - job->went_on_ns < STALL_S * test_scale() * NS_PER_S, "%s stands still",
         job->process->name);
+}
+
+/* A daemon that no program comes back to knows no GPU. */
+static void let_one_come_back(void) {
+  for (int i = 0; i < count; i++) {
+    if (!jobs[i].stopped_until_ns && !jobs[i].is_short && !process_ended(jobs[i].process))
+      return;
+  }
+  for (int i = 0; i < count; i++) {
+    continue_job(&jobs[i]);
+    watch_job(i);
+  }
+}
+
+static void bring_back_daemon(void) {
+  start_daemon();
+  away_until_ns = 0;
+  let_one_come_back();
+  scene_await(&scene, is_kept, NULL, "all is set as it was before the daemon ended");
 }
 
 static void kill_job(void) {
