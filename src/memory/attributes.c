@@ -1,7 +1,7 @@
 /*
  * attributes.c - what the program is told: the card as its own, and memory that can leave it as the plain
  * device memory that it asked for. Only what would lead it onto a path that cannot work is said as it is:
- * that the memory is not fit for IPC, GPUDirect RDMA or hardware decompression.
+ * that the memory is not fit for GPUDirect RDMA or hardware decompression, nor always for IPC.
  */
 #include <limits.h>
 #include <stdatomic.h>
@@ -14,6 +14,7 @@
 #include "memory/account.h"
 #include "memory/backend.h"
 #include "memory/deferred.h"
+#include "memory/ipc.h"
 #include "memory/physical.h"
 #include "memory/pinned.h"
 #include "memory/swap/blocks.h"
@@ -109,8 +110,9 @@ static struct answer answer(const struct allocation *allocation, CUdeviceptr add
     return word(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
   case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
     return whole((uintptr_t)allocation->pool);
-  case CU_POINTER_ATTRIBUTE_IS_MANAGED:
   case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    return word(ipc_can_share(allocation));
+  case CU_POINTER_ATTRIBUTE_IS_MANAGED:
   case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
   case HW_DECOMPRESS_CAPABLE:
     return word(0);
@@ -262,16 +264,9 @@ static CUresult refuse_sharing(void) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   if (!atomic_flag_test_and_set(&said))
     log_warn(
-        "this program shares device memory with other processes or devices (CUDA IPC, dma-buf), which memory "
+        "this program shares device memory with other processes or devices (a pool, dma-buf), which memory "
         "that can leave the card does not support: set GPUSHARE_MEMORY=off for it");
   return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
-  struct allocation found;
-  if (find(dptr, &found) && allocation_is_mapping(&found))
-    return CUDA_ERROR_INVALID_VALUE; /* as the driver says of memory of cuMemCreate */
-  return is_ours(dptr) ? refuse_sharing() : driver.cuIpcGetMemHandle(pHandle, dptr);
 }
 
 CUresult hook_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr) {

@@ -8,6 +8,7 @@
 #include "memory/backend.h"
 #include "memory/deferred.h"
 #include "memory/forked.h"
+#include "memory/ipc.h"
 #include "memory/memory_port.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/passing.h"
@@ -199,6 +200,7 @@ void memory_context_left(CUcontext context) {
   for (int i = 0; i < KINDS; i++)
     if (backends[i]->context_left)
       backends[i]->context_left(context);
+  ipc_context_left(context);
   account_context_destroyed(context);
 }
 

@@ -21,7 +21,6 @@
 #include "common/log.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
-#include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "memory/account.h"
@@ -29,6 +28,7 @@
 #include "memory/forked.h"
 #include "memory/pinned.h"
 #include "memory/reach.h"
+#include "memory/sharing.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/handles.h"
 
@@ -672,6 +672,7 @@ static void let_go(struct physical *physical) {
 /* The books are changed while nothing moves, as they say what the process' swap memory may have. */
 static void exchange_booked(struct exchange *exchange) {
   struct physical *held = exchange->physical;
+  exchange->result = CUDA_ERROR_INVALID_CONTEXT; /* where there is none to do it in */
   budget_release(held->device, BACKING_SWAP, held->bytes);
   if (reserve_or_trim(held->device, BACKING_PINNED, held->bytes) == 0) {
     contexts_any(held->device, exchange_block, exchange);
@@ -682,24 +683,6 @@ static void exchange_booked(struct exchange *exchange) {
   }
   if (!exchange->made)
     budget_note(held->device, BACKING_SWAP, held->bytes);
-}
-
-/* All that may use the memory, on this device and others. Waiting would invalidate a capture. */
-static bool finish_work(CUdevice device, uint64_t devices) {
-  bool free_of_captures = capture_wait_none(CAPTURES_NS);
-  capture_forbid();
-  free_of_captures = free_of_captures && capture_count() == 0;
-  if (free_of_captures) {
-    capture_wait_begin();
-    for (CUdevice other = 0; other < DEVICES; other++)
-      if (devices >> other & 1)
-        contexts_synchronize(other);
-    capture_wait_end();
-  }
-  capture_allow();
-  if (!free_of_captures)
-    log_warn("GPU %d: memory can't be shared while a stream capture is open", device);
-  return free_of_captures;
 }
 
 /* By one thread; another one waits for it. False: that one has done it. */
@@ -720,30 +703,28 @@ static void end_settling(struct physical *held) {
   lock_release(&lock);
 }
 
-/* In the process' turn, where all of it is on the card. Work that may use the memory is waited for: an export
- * does not wait by itself, but comes when memory is set up. */
+/* Work that may use the memory is waited for: an export does not wait by itself, but comes when memory is set
+ * up. */
+static CUresult settle_in_turn(void *argument) {
+  struct exchange *exchange = argument;
+  struct physical *held = exchange->physical;
+  if (!begin_settling(held))
+    return CUDA_SUCCESS;
+  exchange->result = held->mapped ? sharing_finish_work(held->device, CAPTURES_NS) : CUDA_SUCCESS;
+  if (exchange->result == CUDA_SUCCESS)
+    exchange_booked(exchange);
+  end_settling(held);
+  return exchange->result;
+}
+
 static CUresult settle_down(struct physical *held) {
   static _Atomic bool said;
-  struct exchange exchange = {.physical = held, .result = CUDA_ERROR_INVALID_CONTEXT};
-  uint64_t devices = gate_reached_from(held->device) | UINT64_C(1) << held->device;
-  gate_await_work(held->device);
-  gate_forbid_stop(held->device);
-  gate_enter_reaching(NULL, devices);
-  if (!begin_settling(held)) {
-    exchange.result = CUDA_SUCCESS;
-  } else {
-    if (held->mapped && !finish_work(held->device, devices))
-      exchange.result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    else
-      exchange_booked(&exchange);
-    end_settling(held);
-  }
-  gate_leave();
-  gate_allow_stop();
+  struct exchange exchange = {.physical = held};
+  CUresult result = sharing_in_turn(held->device, settle_in_turn, &exchange);
   if (exchange.made && !atomic_exchange(&said, true))
     log_info("GPU %d: memory that this program shares with other processes or devices stays on the card",
              held->device);
-  return exchange.result;
+  return result;
 }
 
 static CUresult settle_held(struct physical *held) {

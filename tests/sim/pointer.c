@@ -226,3 +226,15 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   memcpy(pHandle, parts, sizeof(parts));
   return CUDA_SUCCESS;
 }
+
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  (void)pdptr, (void)handle, (void)Flags;
+  CUresult result = process_check();
+  return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
+  (void)dptr;
+  CUresult result = process_check();
+  return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+}

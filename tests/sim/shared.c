@@ -14,10 +14,12 @@
 /* ---- descriptors ---- */
 
 #define PREFIX "gpushare-sim-memory-"
+#define EXPORTS_MOST 8 /* of one memory at a time */
 
-static socklen_t set_address(struct sockaddr_un *address, uint64_t id) {
+static socklen_t set_address(struct sockaddr_un *address, uint64_t id, unsigned n) {
   *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-  int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, PREFIX "%016" PRIx64, id);
+  int length =
+      snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, PREFIX "%016" PRIx64 "-%u", id, n);
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -40,19 +42,27 @@ static bool put_inside(int socket, int fd, const struct sockaddr_un *address, so
   return sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
-int shared_export(int fd, uint64_t *id) {
-  struct sockaddr_un address;
-  if (getrandom(id, sizeof(*id), 0) != sizeof(*id))
-    return -errno;
-  socklen_t size = set_address(&address, *id);
+static int export_as(int fd, const struct sockaddr_un *address, socklen_t size) {
   int made = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0)
     return -errno;
-  if (bind(made, (struct sockaddr *)&address, size) == 0 && put_inside(made, fd, &address, size))
+  if (bind(made, (const struct sockaddr *)address, size) == 0 && put_inside(made, fd, address, size))
     return made;
   int error = -errno;
   close(made);
   return error;
+}
+
+int shared_export(int fd, uint64_t *id) {
+  struct sockaddr_un address;
+  int made = -EADDRINUSE;
+  if (!*id && getrandom(id, sizeof(*id), 0) != sizeof(*id))
+    return -errno;
+  for (unsigned n = 0; n < EXPORTS_MOST && made == -EADDRINUSE; n++) {
+    socklen_t size = set_address(&address, *id, n);
+    made = export_as(fd, &address, size);
+  }
+  return made;
 }
 
 int shared_import(int exported, uint64_t *id) {
@@ -77,11 +87,14 @@ int shared_import(int exported, uint64_t *id) {
 
 static bool is_open(uint64_t id) {
   struct sockaddr_un address;
-  socklen_t size = set_address(&address, id);
   int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
     return true;
-  bool open = connect(fd, (struct sockaddr *)&address, size) == 0;
+  bool open = false;
+  for (unsigned n = 0; n < EXPORTS_MOST && !open; n++) {
+    socklen_t size = set_address(&address, id, n);
+    open = connect(fd, (struct sockaddr *)&address, size) == 0;
+  }
   close(fd);
   return open;
 }

@@ -12,7 +12,8 @@
 
 #include "state.h"
 
-/* A descriptor of the memory in `fd`, whose name is a new id: -errno if there can be none. */
+/* A descriptor of the memory in `fd`, whose name is the id, a new one if that is 0: -errno if there can be
+ * none. */
 int shared_export(int fd, uint64_t *id);
 
 /* The memory's own descriptor, a new one, and id: -errno if it is no descriptor of memory. */

@@ -342,11 +342,14 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 
 /* ---- between processes ---- */
 
-/* Once: more of them, of the same memory, the program can have by dup. vmm.lock is held. */
+/* Each time a new one; not of what has been imported. vmm.lock is held. */
 static int export_locked(struct physical *physical) {
-  if (physical->shared || !is_ours(physical))
+  bool again = physical->shared;
+  if (!is_ours(physical))
     return -EINVAL;
   int fd = shared_export(physical->fd, &physical->shared);
+  if (again)
+    return fd;
   if (fd >= 0 && !shared_enter(sim.state, sim.slot_index, physical->shared, physical->gpu, physical->bytes)) {
     close(fd);
     fd = -ENOMEM;

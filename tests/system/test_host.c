@@ -168,15 +168,3 @@ TEST(memory_off) {
   process_wait_exit(job, 0);
   scene_end(&scene);
 }
-
-/* IPC of converted memory can't be: the driver's own error, and a line that says what to set. */
-TEST(ipc_of_converted_memory) {
-  scene_begin(&scene, CARD);
-  scene_start_daemon(&scene, NULL);
-  struct process *program = scene_start(&scene, NULL, "ipc", NULL);
-  process_expect(program, "801 801", NULL, 0);
-  process_wait_exit(program, 0);
-  CHECK(process_log_lines(program) == 1, "%d lines", process_log_lines(program));
-  CHECK(process_log_count(program, "GPUSHARE_MEMORY=off") == 1);
-  scene_end(&scene);
-}

@@ -37,7 +37,7 @@ static unsigned class_of(uint64_t bytes) { return 63 - (unsigned)__builtin_clzll
 
 static void list_hole(struct space *space, struct extent *hole) {
   hole->used = false;
-  if (!hole->block->shared)
+  if (!hole->block->shared || hole->block->held)
     return;
   struct extent **head = &space->holes[class_of(hole->bytes)];
   hole->next = *head;
@@ -244,13 +244,16 @@ static void give_slots_back(struct space *space, struct block *block) {
 }
 
 static void destroy(struct space *space, struct block *block) {
+  bool held = block->held;
+  if (held)
+    space_let_go(space, block);
   mover_finish_block(space, block);
   give_slots_back(space, block);
   unmap_all(space, block);
   space_unlink(space, block);
   unlist(block);
   driver.cuMemAddressFree(block->base, block->bytes);
-  space->refund_bytes += block->bytes;
+  *(held ? &space->refund_held_bytes : &space->refund_bytes) += block->bytes;
   condition_wake_all(&space->changed);
   forget(block);
 }
@@ -262,7 +265,7 @@ static void block_release(struct space *space, struct extent *extent) {
   give(space, extent);
   if (block->used)
     return;
-  bool keep = space->backing == BACKING_SWAP && block->resident == block->pieces;
+  bool keep = space->backing == BACKING_SWAP && !block->held && block->resident == block->pieces;
   if (block->shared && keep && !space->spare)
     space->spare = block;
   else
@@ -348,6 +351,14 @@ static size_t fresh_run(const struct block *block, size_t i) {
   while (i < block->pieces && block->piece[i].state == PIECE_FRESH)
     i++;
   return i - start;
+}
+
+void block_hold(struct space *space, struct block *block) {
+  for (struct extent *extent = block->extents; extent; extent = extent->after)
+    unlist_hole(extent);
+  for (size_t i = 0; i < block->pieces; i++)
+    copies_drop(space, block, i);
+  space_hold(space, block);
 }
 
 CUresult block_map_fresh(struct space *space, struct block *block) {

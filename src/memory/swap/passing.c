@@ -2,19 +2,13 @@
 #include "memory/swap/passing.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <linux/random.h>
-#include <pthread.h>
+#include <fcntl.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "common/abstract_socket.h"
 #include "common/descriptor.h"
 #include "common/lock.h"
 #include "common/log.h"
@@ -53,15 +47,8 @@ static _Atomic bool expected[DEVICES];
 
 /* ---- what is known beforehand ---- */
 
-static uint64_t draw(_Atomic uint64_t *number) {
-  uint64_t seen = atomic_load(number), drawn;
-  if (seen || syscall(SYS_getrandom, &drawn, sizeof drawn, GRND_NONBLOCK) != sizeof drawn)
-    return seen;
-  return atomic_compare_exchange_strong(number, &seen, drawn) ? drawn : seen;
-}
-
 struct gs_pass passing_own(CUdevice device) {
-  struct gs_pass own = {.name = draw(&names[device]), .key = draw(&keys[device])};
+  struct gs_pass own = {.name = abstract_draw(&names[device]), .key = abstract_draw(&keys[device])};
   return own.name && own.key ? own : (struct gs_pass){.name = 0};
 }
 
@@ -89,29 +76,7 @@ bool passing_is_expected(const struct space *space) { return atomic_load(&expect
 
 /* ---- sockets ---- */
 
-/* An abstract name: there is no file, and it ends with the socket. */
-static socklen_t set_address(struct sockaddr_un *address, uint64_t name) {
-  *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-  int length =
-      snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "gpushare-pass-%016" PRIx64, name);
-  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-}
-
-/* As accept has made it. */
-static bool is_accepted(int fd, const void *name) {
-  struct sockaddr_un own, address = {.sun_family = AF_UNSPEC};
-  socklen_t own_size = set_address(&own, *(const uint64_t *)name), size = sizeof address;
-  return getsockname(fd, (struct sockaddr *)&address, &size) == 0 && size == own_size &&
-         memcmp(&own, &address, size) == 0;
-}
-
-/* Of this user; and of the process `pid`, unless that is 0. */
-static bool is_trusted(int fd, pid_t pid) {
-  struct ucred other;
-  socklen_t size = sizeof other;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == geteuid() &&
-         (!pid || other.pid == pid);
-}
+static struct abstract_name name_of(uint64_t number) { return (struct abstract_name){"pass", number}; }
 
 /* With what is in it. A process that has been made by a raw clone may still have the socket. */
 static void hang_up(struct descriptor *descriptor) {
@@ -199,8 +164,6 @@ static bool has_taken(struct side *side) {
 
 /* Where the heir is not there yet, it may be at the next piece. */
 static bool reach_heir(struct side *side) {
-  struct sockaddr_un address;
-  socklen_t size = set_address(&address, side->heir.pass.name);
   if (side->ended && descriptor_is_ours(&side->out)) { /* what it has not mapped counts still */
     has_taken(side);
     if (side->sent && descriptor_is_ours(&side->out))
@@ -211,11 +174,8 @@ static bool reach_heir(struct side *side) {
     return true;
   side->sent = 0;
   side->ended = false;
-  side->out = wire_socket_as_guest();
-  if (side->out.fd < 0)
-    return false;
-  if (connect(side->out.fd, (struct sockaddr *)&address, size) == 0 &&
-      is_trusted(side->out.fd, side->heir.pid))
+  side->out = abstract_connect(name_of(side->heir.pass.name));
+  if (side->out.fd >= 0 && abstract_is_trusted(&side->out, side->heir.pid))
     return true;
   descriptor_close(&side->out);
   return false;
@@ -284,28 +244,17 @@ void passing_end_out(const struct space *space) {
 void passing_await(const struct space *space) {
   struct side *side = &sides[space->device];
   struct gs_pass own = passing_own(space->device);
-  struct sockaddr_un address;
-  socklen_t size = set_address(&address, own.name);
-  if (!own.name || !passing_can(space->device) || descriptor_is_ours(&side->listening))
-    return;
-  struct descriptor made = wire_socket_as_guest();
-  if (made.fd >= 0 && bind(made.fd, (struct sockaddr *)&address, size) == 0 && listen(made.fd, SENDERS) == 0)
-    side->listening = made;
-  else
-    descriptor_close(&made);
+  if (own.name && passing_can(space->device) && !descriptor_is_ours(&side->listening))
+    side->listening = abstract_listen(name_of(own.name), SENDERS);
 }
 
 /* True: there is a new one. */
 static bool accept_one(CUdevice device, struct descriptor *in) {
   struct side *side = &sides[device];
-  uint64_t name = atomic_load(&names[device]);
-  if (!descriptor_is_ours(&side->listening))
-    return false;
-  *in = descriptor_keep(accept4(side->listening.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), is_accepted,
-                        &name);
+  *in = abstract_accept(&side->listening, name_of(atomic_load(&names[device])));
   if (in->fd < 0)
     return false;
-  if (!is_trusted(in->fd, 0))
+  if (!abstract_is_trusted(in, 0))
     hang_up(in);
   return true;
 }
@@ -350,6 +299,7 @@ static bool map_next(CUdevice device, struct descriptor *in, struct block *block
   if (mapped) {
     answer(in);
     block->piece[i].passed = keep(fd);
+    block->piece[i].foreign = true;
     return true;
   }
   if (fd >= 0)
@@ -413,6 +363,53 @@ void passing_end_in(const struct space *space) {
   while (accept_one(space->device, &late))
     hang_up(&late);
   descriptor_close(&side->listening);
+}
+
+/* ---- shared ---- */
+
+/* What has come from another process has the descriptor that it came with, if that is kept. */
+static const struct descriptor *kept_of(const struct piece *piece) {
+  const struct descriptor *known = piece->passed ? &kept[piece->passed - DESCRIPTOR_LEAST] : NULL;
+  return known && descriptor_is_ours(known) ? known : NULL;
+}
+
+bool passing_can_lend(const struct piece *piece) {
+  lock_take(&descriptors_lock);
+  bool can_lend = !piece->foreign || kept_of(piece);
+  lock_release(&descriptors_lock);
+  return can_lend;
+}
+
+static int copy_of(const struct block *block, size_t i) {
+  const struct descriptor *known = kept_of(&block->piece[i]);
+  return known ? fcntl(known->fd, F_DUPFD_CLOEXEC, DESCRIPTOR_LEAST) : export(piece_at(block, i));
+}
+
+int passing_lend(const struct block *block, size_t i, const struct descriptor *to, const void *note,
+                 size_t bytes) {
+  lock_take(&descriptors_lock);
+  int fd = copy_of(block, i);
+  int err = fd < 0 ? -EOPNOTSUPP : 0;
+  if (err == 0)
+    err = descriptor_is_ours(to) ? wire_send_passing(to->fd, note, bytes, fd) : -EBADF;
+  if (fd >= 0)
+    close(fd);
+  lock_release(&descriptors_lock);
+  return err;
+}
+
+ssize_t passing_borrow(const struct descriptor *from, void *note, size_t bytes,
+                       CUmemGenericAllocationHandle *handle, CUresult *result) {
+  int fd = -1;
+  lock_take(&descriptors_lock);
+  ssize_t n = descriptor_is_ours(from) ? wire_recv_passed(from->fd, note, bytes, &fd) : -EBADF;
+  *result = fd < 0 ? CUDA_ERROR_INVALID_HANDLE
+                   : driver.cuMemImportFromShareableHandle(handle, (void *)(uintptr_t)fd,
+                                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  if (fd >= 0)
+    close(fd);
+  lock_release(&descriptors_lock);
+  return n;
 }
 
 void passing_fork_prepare(void) { lock_take(&descriptors_lock); }

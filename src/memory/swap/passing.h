@@ -17,14 +17,17 @@
  * What is passed has the contents of the other job. So it is only for pieces whose own contents overwrite all
  * of it, and which nobody can reach before that: AWAY, of full size, with the space closed.
  *
- * Trust: the name of the socket can be seen by anybody (/proc/net/unix). So the one that leaves looks whether
- * the socket is the heir's (user and process, as the kernel says), and the heir looks at user and key.
+ * Trust: the one that leaves looks whether the socket is the heir's (user and process, as the kernel says),
+ * and the heir looks at user and key.
  *
  * Threading: as space.h, but for what says otherwise. Nothing waits.
  */
 #ifndef GS_PASSING_H
 #define GS_PASSING_H
 
+#include <sys/types.h>
+
+#include "common/descriptor.h"
 #include "memory/memory.h"
 #include "memory/swap/space.h"
 
@@ -72,6 +75,21 @@ void passing_end_in(const struct space *space);
 
 /* The piece is to be unmapped: nothing else keeps its memory. */
 void passing_forget(struct block *block, size_t i);
+
+/* ---- shared with other processes (memory/ipc.c) ---- */
+
+/* Whether a mapped piece can be lent, as far as is known. */
+bool passing_can_lend(const struct piece *piece);
+
+/* A descriptor of the piece's memory, with a note, to the other side. 0 or -errno: -EOPNOTSUPP: the driver
+ * has none to give; -EAGAIN: the other side does not read. */
+int passing_lend(const struct block *block, size_t i, const struct descriptor *to, const void *note,
+                 size_t bytes);
+
+/* The other end of that, for a handle of the memory. The packet's size or -errno, as wire_recv_passed;
+ * *result: the driver's, CUDA_ERROR_INVALID_HANDLE if no descriptor came along. */
+ssize_t passing_borrow(const struct descriptor *from, void *note, size_t bytes,
+                       CUmemGenericAllocationHandle *handle, CUresult *result);
 
 /* Around a fork: nobody else changes which descriptors there are meanwhile. */
 void passing_fork_prepare(void);

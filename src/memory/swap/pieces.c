@@ -14,10 +14,11 @@ static CUmemLocation card(CUdevice device) {
   return (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
 }
 
-/* In such a way that it can be passed to another process, where the driver can do that. */
+/* In such a way that it can be passed to another process, or shared with one, where the driver can do that.
+ */
 static CUresult create(const struct space *space, uint64_t bytes, CUmemGenericAllocationHandle *handle) {
   CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = card(space->device)};
-  bool passable = bytes == PIECE_BYTES && passing_can(space->device);
+  bool passable = passing_can(space->device);
   prop.requestedHandleTypes = passable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
   CUresult result = driver.cuMemCreate(handle, bytes, &prop, 0);
   if (!passable || result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
@@ -63,7 +64,7 @@ static uint64_t run_bytes(const struct block *block, size_t first, size_t count)
 static CUresult unmap_own(struct block *block, size_t first, size_t count) {
   for (size_t i = first; i < first + count; i++) {
     passing_forget(block, i);
-    block->piece[i].opened = false;
+    block->piece[i].opened = block->piece[i].foreign = false;
   }
   return driver.cuMemUnmap(piece_at(block, first), run_bytes(block, first, count));
 }

@@ -51,12 +51,13 @@ bool space_try_lock(struct space *space) {
 }
 
 void space_unlock(struct space *space) {
-  uint64_t refund_bytes = space->refund_bytes;
+  uint64_t refund_bytes = space->refund_bytes, refund_held_bytes = space->refund_held_bytes;
   bool resized = space->resized && space->backing == BACKING_SWAP;
-  space->refund_bytes = 0;
+  space->refund_bytes = space->refund_held_bytes = 0;
   space->resized = false;
   lock_release(&space->lock);
   budget_release(space->device, space->backing, refund_bytes);
+  budget_release(space->device, BACKING_PINNED, refund_held_bytes);
   if (resized)
     slabs_need(space->device, BACKING_SWAP, atomic_load(&space->total_bytes));
 }
@@ -129,6 +130,31 @@ void space_unlink(struct space *space, struct block *block) {
   atomic_fetch_sub(&space->total_bytes, block->bytes);
   space->resized = true;
   space->shared_bytes -= block->shared ? block->bytes : 0;
+}
+
+bool space_is_empty(struct space *space) {
+  return !atomic_load(&space->total_bytes) && !atomic_load(&space->held_bytes);
+}
+
+void space_hold(struct space *space, struct block *block) {
+  space_unlink(space, block);
+  block->held = true;
+  block->newer = NULL;
+  block->older = space->held;
+  if (block->older)
+    block->older->newer = block;
+  space->held = block;
+  atomic_fetch_add(&space->held_bytes, block->bytes);
+}
+
+void space_let_go(struct space *space, struct block *block) {
+  *(block->newer ? &block->newer->older : &space->held) = block->older;
+  if (block->older)
+    block->older->newer = block->newer;
+  block->newer = NULL;
+  block->held = false;
+  atomic_fetch_sub(&space->held_bytes, block->bytes);
+  space_link(space, block);
 }
 
 bool space_next_out(struct space *space, struct block **block, size_t *piece) {

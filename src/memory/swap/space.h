@@ -48,10 +48,11 @@ enum piece_state {
 };
 
 struct piece {
-  void *slot;  /* of slabs.h: LEAVING, AWAY, COMING; NULL: its contents are all zero. RESIDENT: a copy of what
-                  it had when it came; NULL: there is none */
-  int passed;  /* mapped: a descriptor of its memory (passing.h); 0: none */
-  bool opened; /* mapped: it may be reached at its own address */
+  void *slot; /* of slabs.h: LEAVING, AWAY, COMING; NULL: its contents are all zero. RESIDENT: a copy of what
+                 it had when it came; NULL: there is none */
+  int passed; /* mapped: a descriptor of its memory (passing.h); 0: none */
+  bool foreign; /* mapped: another process has made its memory, which the driver does not export again */
+  bool opened;  /* mapped: it may be reached at its own address */
   enum piece_state state;
 
   /* copies.h */
@@ -89,6 +90,7 @@ struct block {
   CUdeviceptr base;
   uint64_t bytes; /* all but the last piece have PIECE_BYTES; a multiple of GRAIN_BYTES */
   bool shared;
+  bool held;      /* shared with other processes: it stays on the card, in no sum of its space (lending.h) */
   bool by_handle; /* memory of cuMemCreate: the program reaches it at its aliases only */
   struct alias *aliases;
   size_t used;             /* extents that are allocations */
@@ -144,6 +146,7 @@ struct space {
   bool resized;   /* total_bytes has changed since space_lock */
   uint64_t peers; /* one bit per device that may reach the memory */
   struct block *oldest, *newest;
+  struct block *held;
   struct block *evict_from;   /* no newer block has RESIDENT pieces */
   struct block *restore_from; /* no older block has FRESH or AWAY ones */
   uint64_t next_age;
@@ -151,9 +154,10 @@ struct space {
   uint64_t shared_bytes;  /* of shared blocks */
   struct block *spare;    /* a shared block without allocations, kept for the next */
   struct extent *holes[HOLE_CLASSES];
-  struct extent *doomed; /* frees that were put off (blocks.c) */
-  uint64_t refund_bytes; /* to be given back to the budget when the mutex is free again */
+  struct extent *doomed;                    /* frees that were put off (blocks.c) */
+  uint64_t refund_bytes, refund_held_bytes; /* to be given back to the budget when the mutex is free again */
   _Atomic uint64_t resident_bytes, total_bytes;
+  _Atomic uint64_t held_bytes;
   _Atomic uint64_t kept_bytes; /* slots of pieces that are RESIDENT */
   struct mover mover;
   struct looks looks;
@@ -174,6 +178,13 @@ void space_unlock(struct space *space);
 /* In and out of the list of blocks: all pieces are FRESH. */
 void space_link(struct space *space, struct block *block);
 void space_unlink(struct space *space, struct block *block);
+
+/* No lock. */
+bool space_is_empty(struct space *space);
+
+/* To the list of those that are held, and back: all pieces are RESIDENT. */
+void space_hold(struct space *space, struct block *block);
+void space_let_go(struct space *space, struct block *block);
 
 CUdeviceptr piece_at(const struct block *block, size_t i);
 uint64_t piece_bytes(const struct block *block, size_t i);

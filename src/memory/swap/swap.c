@@ -218,7 +218,7 @@ CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct e
   CUresult result = alloc_once(space, bytes, by_handle, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, bytes, by_handle, extent);
-  if (result != CUDA_SUCCESS && !atomic_load(&space->total_bytes))
+  if (result != CUDA_SUCCESS && space_is_empty(space))
     atomic_store(&used[space->device], false);
   capture_unrelax(mode);
   return result;
@@ -391,6 +391,8 @@ static void set_peer(CUdevice device, CUdevice peer, bool access) {
   for (struct block *block = space->oldest; block && had != access; block = block->newer)
     if (!block->by_handle)
       set_peer_of(block, peer, access);
+  for (struct block *block = space->held; block && had != access; block = block->older)
+    set_peer_of(block, peer, access);
   space_unlock(space);
   capture_unrelax(mode);
 }
@@ -417,7 +419,7 @@ static void free_listed(CUcontext context) {
 
 static bool anything(void) {
   for (size_t i = 0; i < SPACES; i++)
-    if (atomic_load(&space_at(i)->total_bytes))
+    if (!space_is_empty(space_at(i)))
       return true;
   return false;
 }

@@ -1,0 +1,22 @@
+/*
+ * sharing.h - changes of memory that is about to be shared with other processes or devices: made in the
+ * process' turn, where all of its memory is on the card.
+ *
+ * Threading: any thread; waits for the turn. No lock of the memory room is held.
+ */
+#ifndef GS_SHARING_H
+#define GS_SHARING_H
+
+#include <stdint.h>
+
+#include "driver/cuda_abi.h"
+
+/* Call `change` where the process may submit to the device, and no work of it is stopped meanwhile. */
+CUresult sharing_in_turn(CUdevice device, CUresult (*change)(void *argument), void *argument);
+
+/* Where no work is stopped: wait for all work that may use memory of the device, also that of other devices.
+ * To wait would invalidate a capture: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if one stays open for longer than
+ * that. */
+CUresult sharing_finish_work(CUdevice device, uint64_t captures_ns);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * lending.h - blocks that other processes map as well (memory/ipc.c). A piece can't leave under the others'
+ * feet: so from the first time on that one of its allocations is shared, a block is held on the card until it
+ * ends, and its bytes count as pinned. Memory that stays anyhow (space_staying) is shared as it is.
+ *
+ * Threading: any thread, but where it says otherwise.
+ */
+#ifndef GS_LENDING_H
+#define GS_LENDING_H
+
+#include "common/descriptor.h"
+#include "driver/cuda_abi.h"
+#include "memory/swap/space.h"
+
+/* A block that is shared, as long as it lives: no other one is ever called the same in this process. */
+struct lent_name {
+  uint64_t age;
+  uint32_t space; /* of SPACES */
+  uint32_t pad;
+};
+
+/* Goes with each piece. */
+struct lent_note {
+  uint64_t block_bytes;
+  uint64_t at, bytes; /* of the piece, in the block */
+  uint32_t pieces;    /* of the block */
+  int32_t error;      /* 0, or -errno: there is no more */
+};
+
+/* Whether memory of the device can be shared so. */
+bool lending_can(CUdevice device);
+
+/* In the process' turn: the extent's block is held, and its name is *name. What is not of the driver's memory
+ * for this process needs `quiet`: no work uses the block, a context of the device is current.
+ * CUDA_ERROR_NOT_READY: try again so. The books are changed here. */
+CUresult lending_hold(struct extent *extent, bool quiet, struct lent_name *name);
+
+/* A descriptor of piece `i` of the block, with its note, to the other side. 0 or -errno: -ENOENT: it is gone.
+ */
+int lending_give(const struct lent_name *name, size_t i, const struct descriptor *to);
+
+#endif

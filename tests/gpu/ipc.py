@@ -1,0 +1,63 @@
+"""Memory shared between processes by CUDA IPC: by turns, while the rest of their memory leaves the card; and tensors that
+PyTorch sends to another process. Handles of memory that can leave are the library's, also on a real driver."""
+import harness
+
+PRIVATE = 512 * harness.MIB
+SIZES = (64 * 1024, 2 * harness.MIB, 34_000_000, 256 * harness.MIB)
+SWAP = {"GPUSHARE_MEMORY": "swap"}
+
+
+def ask(program, order):
+    """What comes after "done"."""
+    program.say(order)
+    line = program.lines.get(timeout=program.test.budget.clip(harness.PROGRAM_S))
+    harness.check(line and line.startswith("done"), f"{program.label}: {order[:40]}: {line}")
+    return line[5:]
+
+
+def by_turns(test, daemon, size):
+    env = test.env(daemon, extra=SWAP)
+    with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user, \
+            test.start("sharer", env=env) as third:
+        for program in (maker, user, third):
+            program.expect("ready")
+        ask(maker, f"alloc 1 {PRIVATE}")
+        ask(user, f"alloc 1 {PRIVATE}")
+        ask(maker, f"alloc 0 {size}")
+        handle = ask(maker, "share 0")
+        harness.check(ask(maker, "share 0") == handle, "another handle")
+        before = harness.moved_of(daemon.status())
+        ask(third, f"open 0 {handle}")  # the driver exports the memory once more
+        for i in range(3):
+            ask(user, f"open 0 {handle}")
+            ask(user, f"verify 0 {3 * i}")
+            ask(user, "add 0 1")
+            ask(maker, "verify 1 0")
+            ask(maker, "add 0 2")
+            ask(user, "verify 1 0")
+            for program in (maker, user, third):
+                ask(program, f"verify 0 {3 * i + 3}")
+            ask(user, "close 0")
+        harness.check(harness.moved_of(daemon.status()) > before, "nothing has left the card")
+        ask(maker, "free 0")
+        ask(third, "verify 0 9")
+        ask(third, "close 0")
+        for program in (maker, user, third):
+            program.process.stdin.close()
+            program.finish()
+
+
+def tensors(test, daemon):
+    with test.start("ipc_torch.py", env=test.env(daemon, extra=SWAP)) as program:
+        program.finish()
+
+
+def cases(test):
+    with test.daemon(capacity=f"{(PRIVATE + SIZES[-1]) * 5 // 4 >> 20}M") as daemon:
+        for size in SIZES:
+            test.case(f"by_turns_{size}", lambda: by_turns(test, daemon, size))
+    with test.daemon(capacity="2G") as daemon:
+        test.case("tensors_of_pytorch", lambda: tensors(test, daemon))
+
+
+harness.main(cases)

@@ -1,0 +1,141 @@
+/*
+ * sharer.c - memory between processes by CUDA IPC, as the lines of its input say: words, the first a command,
+ * the second a slot (0 to 7) for memory. Each line is answered by "done ...", or "error CALL-RESULT".
+ *
+ *   alloc SLOT BYTES      fresh memory, filled with SEED
+ *   share SLOT            the handle, in hexadecimal
+ *   open SLOT HANDLE      memory of another process; says at which address, and how long it is
+ *   verify SLOT ADDED     all of it is as filled, and as often added to in all processes; else the program
+ * ends add SLOT DELTA        to each word close SLOT, free SLOT describe SLOT IS_LEGACY_CUDA_IPC_CAPABLE
+ *   async SLOT BYTES      stream-ordered memory
+ *   capture, uncapture    a stream capture is open meanwhile
+ *   closefrom             all descriptors are closed, but for input and output, and those of the simulated
+ * driver reset                 the primary context, and with it all memory
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+#define SLOTS 8
+#define SEED 77
+#define SIMULATED_LEAST 700 /* tests/sim/vmm.c */
+
+static struct gpu gpu;
+static CUstream stream, captured;
+static struct memory {
+  CUdeviceptr at;
+  uint64_t words;
+} slots[SLOTS];
+
+static void answer(CUresult result, const char *text) {
+  char line[300];
+  if (result == CUDA_SUCCESS)
+    snprintf(line, sizeof line, "done %s", text);
+  else
+    snprintf(line, sizeof line, "error %d", (int)result);
+  gpu_say(line);
+}
+
+static void start(void) {
+  gpu_start(&gpu, 0);
+  stream = gpu_stream();
+}
+
+static void alloc(struct memory *memory, const char *bytes) {
+  memory->words = strtoull(bytes, NULL, 0) / sizeof(uint64_t);
+  memory->at = gpu_alloc(memory->words);
+  gpu_fill(&gpu, stream, memory->at, memory->words, SEED);
+  MUST(cuStreamSynchronize(stream));
+  answer(CUDA_SUCCESS, "");
+}
+
+static void share(const struct memory *memory) {
+  CUipcMemHandle handle;
+  char text[2 * sizeof handle + 1] = "";
+  CUresult result = cuIpcGetMemHandle(&handle, memory->at);
+  for (size_t i = 0; i < sizeof handle && result == CUDA_SUCCESS; i++)
+    sprintf(text + 2 * i, "%02x", (unsigned char)handle.reserved[i]);
+  answer(result, text);
+}
+
+static void open_shared(struct memory *memory, const char *text) {
+  CUipcMemHandle handle;
+  char line[64] = "";
+  CUdeviceptr base;
+  size_t bytes;
+  for (size_t i = 0; i < sizeof handle; i++) {
+    unsigned byte;
+    sscanf(text + 2 * i, "%2x", &byte);
+    handle.reserved[i] = (char)byte;
+  }
+  CUresult result = cuIpcOpenMemHandle(&memory->at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+  if (result == CUDA_SUCCESS) {
+    MUST(cuMemGetAddressRange(&base, &bytes, memory->at + 8));
+    memory->words = bytes / sizeof(uint64_t);
+    snprintf(line, sizeof line, "%llx %llx %zu", memory->at, base, bytes);
+  }
+  answer(result, line);
+}
+
+static void obey(const char *command, struct memory *memory, const char *argument) {
+  int capable = 0;
+  char line[16] = "";
+  if (!strcmp(command, "alloc")) {
+    alloc(memory, argument);
+  } else if (!strcmp(command, "async")) {
+    answer(cuMemAllocAsync(&memory->at, strtoull(argument, NULL, 0), stream), "");
+  } else if (!strcmp(command, "share")) {
+    share(memory);
+  } else if (!strcmp(command, "open")) {
+    open_shared(memory, argument);
+  } else if (!strcmp(command, "verify")) {
+    gpu_verify(memory->at, memory->words, SEED, strtoull(argument, NULL, 0));
+    answer(CUDA_SUCCESS, "");
+  } else if (!strcmp(command, "add")) {
+    gpu_add(&gpu, stream, memory->at, memory->words, strtoull(argument, NULL, 0));
+    answer(cuStreamSynchronize(stream), "");
+  } else if (!strcmp(command, "close")) {
+    answer(cuIpcCloseMemHandle(memory->at), "");
+  } else if (!strcmp(command, "free")) {
+    answer(cuMemFree(memory->at), "");
+  } else if (!strcmp(command, "describe")) {
+    CUresult result =
+        cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory->at);
+    snprintf(line, sizeof line, "%d", capable);
+    answer(result, line);
+  } else if (!strcmp(command, "capture")) {
+    captured = gpu_stream();
+    answer(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED), "");
+  } else if (!strcmp(command, "uncapture")) {
+    CUgraph graph;
+    answer(cuStreamEndCapture(captured, &graph), "");
+  } else if (!strcmp(command, "closefrom")) {
+    for (int fd = 3; fd < SIMULATED_LEAST; fd++)
+      close(fd);
+    answer(CUDA_SUCCESS, "");
+  } else if (!strcmp(command, "reset")) {
+    MUST(cuDevicePrimaryCtxReset(0));
+    start();
+    answer(CUDA_SUCCESS, "");
+  } else {
+    answer(CUDA_ERROR_INVALID_VALUE, "");
+  }
+}
+
+int main(void) {
+  char line[512];
+  start();
+  gpu_say("ready");
+  while (fgets(line, sizeof line, stdin)) {
+    char command[16], argument[256] = "0";
+    unsigned slot = 0;
+    if (sscanf(line, "%15s %u %255s", command, &slot, argument) < 1 || slot >= SLOTS)
+      return 2;
+    obey(command, &slots[slot], argument);
+  }
+  gpu_say("ok");
+  return 0;
+}

@@ -1,0 +1,315 @@
+/*
+ * test_ipc.c - memory between processes by CUDA IPC (src/memory/ipc.c): what one writes the other reads, also
+ * while they take turns and the rest of their memory leaves the card; and every way to its end.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner.h"
+#include "scene.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define LINE 400
+
+static struct scene scene;
+static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
+
+static struct process *start(environment_list environment) {
+  struct process *program = scene_start(&scene, environment, "sharer", NULL);
+  process_expect(program, "ready", NULL, 0);
+  return program;
+}
+
+/* What comes after "done ". */
+static void ask(struct process *program, const char *order, char *answer) {
+  char line[LINE];
+  process_say(program, order);
+  CHECK(process_line(program, line, sizeof line), "%s has ended", program->name);
+  CHECK(strncmp(line, "done", 4) == 0, "%s: %s: %s", program->name, order, line);
+  if (answer)
+    strcpy(answer, line + 5);
+}
+
+static void expect_error(struct process *program, const char *order, int result) {
+  char line[LINE], expected[32];
+  snprintf(expected, sizeof expected, "error %d", result);
+  process_say(program, order);
+  CHECK(process_line(program, line, sizeof line), "%s has ended", program->name);
+  CHECK(strcmp(line, expected) == 0, "%s: %s: %s", program->name, order, line);
+}
+
+static void share(struct process *program, int slot, char *handle) {
+  char order[32];
+  snprintf(order, sizeof order, "share %d", slot);
+  ask(program, order, handle);
+}
+
+static const char *opening(int slot, const char *handle) {
+  static char order[LINE + 16];
+  snprintf(order, sizeof order, "open %d %s", slot, handle);
+  return order;
+}
+
+static void begin(const char *mode) {
+  scene_begin(&scene, "small,capacity=1GiB");
+  scene_start_daemon(&scene, "--mode", mode, "--capacity", "112M", "--tq", "20ms", NULL);
+}
+
+static void end(struct process *first, struct process *second) {
+  process_finish(first);
+  if (second)
+    process_finish(second);
+  scene_end(&scene);
+}
+
+/* `bytes` may share a block with others, be a piece or several, with a small one at the end. */
+static void share_and_write(const char *bytes) {
+  char order[LINE], handle[LINE], opened[LINE];
+  struct process *maker = start(swap), *user = start(swap);
+  unsigned long long at, base;
+  size_t length;
+  ask(maker, "alloc 1 40000000", NULL); /* both of these and what is shared do not fit */
+  ask(user, "alloc 1 40000000", NULL);
+  snprintf(order, sizeof order, "alloc 0 %s", bytes);
+  ask(maker, order, NULL);
+  share(maker, 0, handle);
+  for (int i = 0; i < 3; i++) {
+    ask(user, opening(0, handle), opened);
+    int found = sscanf(opened, "%llx %llx %zu", &at, &base, &length);
+    CHECK(found == 3 && at == base && length == strtoull(bytes, NULL, 0), "%s", opened);
+    snprintf(order, sizeof order, "verify 0 %d", 3 * i);
+    ask(user, order, NULL);
+    ask(user, "add 0 1", NULL);
+    ask(maker, "verify 1 0", NULL);
+    ask(maker, "add 0 2", NULL);
+    ask(user, "verify 1 0", NULL);
+    snprintf(order, sizeof order, "verify 0 %d", 3 * i + 3);
+    ask(maker, order, NULL);
+    ask(user, order, NULL);
+    ask(user, "close 0", NULL);
+    expect_error(user, "close 0", 1);
+  }
+  ask(maker, "free 0", NULL);
+  end(maker, user);
+}
+
+TEST(a_small_one_in_turns) {
+  begin("on");
+  share_and_write("65536");
+}
+
+TEST(a_grain_in_turns) {
+  begin("on");
+  share_and_write("2097152");
+}
+
+TEST(a_piece_and_a_bit_in_turns) {
+  begin("on");
+  share_and_write("34000000");
+}
+
+TEST(side_by_side) {
+  begin("off");
+  share_and_write("34000000");
+}
+
+TEST(without_a_daemon) {
+  scene_begin(&scene, "small,capacity=1GiB");
+  share_and_write("34000000");
+}
+
+/* The handle is the same each time; what is opened twice has one address, and ends with the last one. */
+TEST(twice) {
+  char handle[LINE], again[LINE], first[LINE], second[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap), *third = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  share(maker, 0, again);
+  CHECK(strcmp(handle, again) == 0);
+  ask(user, opening(0, handle), first);
+  ask(user, opening(1, handle), second);
+  CHECK(strcmp(first, second) == 0);
+  ask(third, opening(0, handle), NULL);
+  ask(third, "add 0 5", NULL);
+  ask(user, "close 0", NULL);
+  ask(user, "verify 1 5", NULL);
+  ask(user, "close 1", NULL);
+  expect_error(user, "close 1", 1);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "verify 0 5", NULL);
+  ask(maker, "verify 0 5", NULL);
+  process_finish(third);
+  end(maker, user);
+}
+
+static bool has_pinned(const struct scene_status *status, const void *what) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < status->job_count; i++)
+    bytes += status->waits[i].wait_status.pinned_bytes;
+  return bytes == *(const uint64_t *)what;
+}
+
+static void await_pinned(uint64_t bytes, const char *what) { scene_await(&scene, has_pinned, &bytes, what); }
+
+/* It counts as pinned from the first handle on, once, until it ends; and is on the card as long as anybody
+ * has it. */
+TEST(it_is_counted) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 1 8388608", NULL);
+  await_pinned(0, "nothing is shared yet");
+  share(maker, 0, handle);
+  share(maker, 0, handle);
+  await_pinned(8 * MIB, "what is shared");
+  ask(user, opening(0, handle), NULL);
+  ask(maker, "free 0", NULL);
+  await_pinned(0, "it ends for its maker");
+  ask(user, "verify 0 0", NULL);
+  CHECK(scene_card(&scene, 0).pinned_bytes >= 16 * MIB);
+  ask(user, "close 0", NULL);
+  CHECK(scene_card(&scene, 0).pinned_bytes < 16 * MIB);
+  end(maker, user);
+}
+
+/* A context takes all of its memory with it, also what is shared and what is opened in it. */
+TEST(contexts_end) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "reset", NULL);
+  expect_error(user, "close 0", 1);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "verify 0 0", NULL);
+  ask(maker, "reset", NULL);
+  await_pinned(0, "the maker has none");
+  ask(user, "close 0", NULL);
+  expect_error(user, opening(0, handle), 400);
+  CHECK(scene_card(&scene, 0).pinned_bytes < 8 * MIB);
+  end(maker, user);
+}
+
+TEST(what_cant_be_opened) {
+  char handle[LINE], freed[LINE], wrong[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 1 8388608", NULL);
+  share(maker, 0, handle);
+  share(maker, 1, freed);
+  ask(maker, "free 1", NULL);
+  expect_error(maker, opening(2, handle), 201); /* its own */
+  expect_error(user, opening(2, freed), 400);
+  strcpy(wrong, handle);
+  memset(wrong + 32, '0', 16); /* the key */
+  expect_error(user, opening(2, wrong), 400);
+  ask(user, opening(2, handle), NULL);
+  expect_error(user, "share 2", 1); /* what is opened is not its own */
+  expect_error(user, "free 2", 1);
+  process_finish(maker);
+  ask(user, "verify 2 0", NULL);
+  ask(user, "close 2", NULL);
+  expect_error(user, opening(3, handle), 400);
+  CHECK(process_log_count(user, "can't be opened") > 0);
+  end(user, NULL);
+}
+
+/* Programs close descriptors that they don't know (closefrom): what is made later is open again. */
+TEST(descriptors_are_closed) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(maker, "closefrom", NULL);
+  expect_error(user, opening(0, handle), 400);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "verify 0 0", NULL);
+  end(maker, user);
+}
+
+/* Memory that has come from another process the driver does not export again. */
+TEST(memory_that_was_passed_on) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *other = start(swap);
+  ask(maker, "alloc 1 67108864", NULL);
+  ask(maker, "alloc 0 33554432", NULL); /* the newest leaves first */
+  ask(other, "alloc 0 67108864", NULL);
+  for (int i = 1; i < 4; i++) {
+    char order[32];
+    snprintf(order, sizeof order, "verify 0 %d", i);
+    ask(maker, "add 0 1", NULL);
+    ask(maker, order, NULL);
+    ask(other, "add 0 1", NULL);
+  }
+  ask(maker, "add 0 1", NULL);
+  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
+  ask(maker, "closefrom", NULL); /* also what it came with */
+  share(maker, 0, handle);
+  ask(maker, "verify 0 4", NULL);
+  ask(other, "free 0", NULL);
+  ask(other, opening(1, handle), NULL);
+  ask(other, "verify 1 4", NULL);
+  ask(other, "add 1 1", NULL);
+  ask(maker, "verify 0 5", NULL);
+  end(maker, other);
+}
+
+/* To wait for work would invalidate a capture. */
+TEST(while_a_capture_is_open) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "capture", NULL);
+  share(maker, 0, handle);
+  ask(maker, "uncapture", NULL);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "capture", NULL);
+  ask(user, "verify 0 0", NULL);
+  ask(user, "close 0", NULL); /* it ends later */
+  ask(user, opening(0, handle), NULL);
+  ask(user, "uncapture", NULL);
+  ask(user, "close 0", NULL);
+  ask(maker, "free 0", NULL);
+  CHECK(scene_card(&scene, 0).pinned_bytes < 8 * MIB);
+  end(maker, user);
+}
+
+/* Unified memory can't be shared: the log says what can. */
+TEST(unified_memory) {
+  static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+  char answer[LINE];
+  begin("on");
+  struct process *maker = start(managed);
+  ask(maker, "alloc 0 8388608", NULL);
+  expect_error(maker, "share 0", 801);
+  expect_error(maker, "share 0", 801);
+  ask(maker, "describe 0", answer);
+  CHECK(strcmp(answer, "0") == 0);
+  CHECK(process_log_lines(maker) == 1, "%d lines", process_log_lines(maker));
+  CHECK(process_log_count(maker, "GPUSHARE_MEMORY=swap") == 1);
+  end(maker, NULL);
+}
+
+TEST(what_may_be_shared) {
+  char answer[LINE];
+  begin("on");
+  struct process *maker = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "describe 0", answer);
+  CHECK(strcmp(answer, "1") == 0);
+  ask(maker, "async 1 8388608", NULL);
+  ask(maker, "describe 1", answer);
+  CHECK(strcmp(answer, "0") == 0);
+  expect_error(maker, "share 1", 1);
+  end(maker, NULL);
+}
