@@ -160,7 +160,7 @@ CUresult hasher_begin(struct hasher *hasher) {
 CUresult hasher_finish(struct hasher *hasher, struct hash hashes[HASH_MOST]) {
   CUresult result = driver.cuEventSynchronize(hasher->done);
   const struct hash_row *row = hasher->rows;
-  for (unsigned i = 0; i < hasher->count; i++) {
+  for (unsigned i = 0; i < hasher->count && result == CUDA_SUCCESS; i++) {
     hashes[i] = (struct hash){.low = 0};
     for (int k = 0; k < ROWS_EACH; k++, row++) {
       hashes[i].low += row->hash.low;
