@@ -126,14 +126,18 @@ static json_t *change_json(const struct gs_msg *msg) {
   return object;
 }
 
-static int send_change(const struct request *request, const struct gs_msg *msg) {
-  struct ask_error error;
-  int fd, code = connect_daemon(request, &fd);
+static int try_change(const struct request *request, const struct gs_msg *msg, struct ask_error *error) {
+  int fd, code = ask_try_connect(daemon_path(&request->run), &fd, error);
   if (code != CTL_OK)
     return code;
-  code = ask_say(ask_try_change(fd, msg, &error), &error);
+  code = ask_try_change(fd, msg, error);
   close(fd);
   return code == CTL_OK && request->json ? output_line(change_json(msg)) : code;
+}
+
+static int send_change(const struct request *request, const struct gs_msg *msg) {
+  struct ask_error error;
+  return ask_say(try_change(request, msg, &error), &error);
 }
 
 /* ---- of GPUs: COMMAND [VALUE] ---- */
@@ -195,7 +199,7 @@ int change_gpus(const struct request *request) {
   return code;
 }
 
-/* ---- of jobs: COMMAND JOB, and mostly a VALUE ---- */
+/* ---- of jobs: COMMAND JOB VALUE, or COMMAND JOB... ---- */
 
 static const struct {
   const char *command;
@@ -244,25 +248,33 @@ static int parse_term(enum gs_term term, const char *text, uint64_t *value) {
   }
 }
 
+struct job_change {
+  const struct request *request;
+  struct gs_msg msg;
+};
+
+static int change_one(void *context, uint32_t job, struct ask_error *error) {
+  struct job_change *change = context;
+  if (change->msg.type == GS_EVICT)
+    change->msg.evict.job = job;
+  else
+    change->msg.set_terms.job = job;
+  return try_change(change->request, &change->msg, error);
+}
+
 int change_job(const struct request *request) {
   const char *command = request->words[0];
-  struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
+  struct job_change change = {request, wire_msg(GS_EVICT, GS_GPU_ALL)};
   uint64_t value = strcmp(command, "pause") == 0;
-  int64_t job;
+  int end = request->word_count; /* of the jobs */
   for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
     if (strcmp(terms[i].command, command) != 0)
       continue;
-    if (terms[i].wrong && parse_term(terms[i].term, request->words[2], &value) < 0)
-      return usage_error(terms[i].wrong, request->words[2]);
-    msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-    msg.set_terms.term = terms[i].term;
-    msg.set_terms.value = value;
+    if (terms[i].wrong && parse_term(terms[i].term, request->words[--end], &value) < 0)
+      return usage_error(terms[i].wrong, request->words[end]);
+    change.msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+    change.msg.set_terms.term = terms[i].term;
+    change.msg.set_terms.value = value;
   }
-  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
-    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
-  if (msg.type == GS_EVICT)
-    msg.evict.job = (uint32_t)job;
-  else
-    msg.set_terms.job = (uint32_t)job;
-  return send_change(request, &msg);
+  return for_each_job(request, end, change_one, &change);
 }

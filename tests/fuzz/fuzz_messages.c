@@ -89,7 +89,13 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
   check_sent(peer, msg);
 }
 
-void peer_send_status(struct peer *peer) {
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
+  require(passed >= 0, "no descriptor goes along");
+  peer_send(peer, msg);
+}
+
+void peer_send_status(struct peer *peer, bool commands) {
+  (void)commands;
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
   require(msgs && count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");

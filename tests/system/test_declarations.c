@@ -108,6 +108,31 @@ TEST(by_environment) {
   end(program);
 }
 
+static bool has_name(const struct scene_status *status, const void *argument) {
+  const struct process *program = argument;
+  const struct gs_msg *job = scene_job_of(status, program->pid);
+  return job && strcmp(job->job_status.name, "seed 7") == 0;
+}
+
+/* It is a text from the program: the daemon, not only who shows it, takes no more than 31 characters. */
+TEST(a_name) {
+  static const char *const environment[] = {"GPUSHARE_NAME=seed 7", NULL},
+                           *const wrong[] = {"GPUSHARE_NAME=a name of no less than 32 letters", NULL};
+  char text[16384];
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  struct process *other = scene_start(&scene, wrong, "declarer", NULL);
+  start_using(program);
+  start_using(other);
+  scene_await(&scene, has_name, program, "its name");
+  process_await_log(other, "GPUSHARE_NAME is at most 31 printable characters of ASCII, not 'a name of");
+  CHECK(scene_ctl(&scene, text, sizeof text, "events", NULL) == 0);
+  CHECK(strstr(text, ", seed 7) has started") && strstr(text, ", declarer) has started"), "%s", text);
+  process_close_input(other);
+  process_wait_exit(other, 0);
+  end(program);
+}
+
 static bool counts_with(const struct scene_status *status, const void *argument) {
   const struct gs_msg *wait = scene_wait_of(status, *(const pid_t *)argument);
   return wait && wait->wait_status.expected_bytes == 48 * MIB;

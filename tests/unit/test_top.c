@@ -267,7 +267,7 @@ START_TEST(narrow_tables_have_the_columns_that_tell_most) {
   } cases[] = {{0, "   JOB"},
                {23, "   JOB NAME"},
                {45, "   JOB NAME             STATE            GPU%"},
-               {80, "   JOB NAME             STATE            GPU%  WAIT%    ON CARD       AWAY"}};
+               {80, "   JOB USER       NAME             CLASS STATE            GPU%  WAIT%    ON CARD"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     top_text_head(line, top_text_columns(cases[i].width, &model), TOP_COLUMNS);
     ck_assert_str_eq(line, cases[i].head);
@@ -354,7 +354,7 @@ START_TEST(jobs_are_sorted_by_a_column) {
   STEP_THROUGH({"<<<<<<", "2 *1 3 4"}); /* bench infer train train */
   ck_assert_int_eq(view.sort, TOP_NAME);
   press("N<");
-  ck_assert_int_eq(view.sort, TOP_FROM);
+  ck_assert_int_eq(view.sort, TOP_COMMAND);
   press("<F6>");
   ck_assert_int_eq(view.sort, TOP_JOB);
 }
