@@ -24,7 +24,8 @@
 
 static int print_lines(const struct top_model *model) {
   char line[TOP_TEXT_SIZE];
-  unsigned shown = top_text_columns(TOP_TEXT_SIZE, model);
+  size_t screen_width = table_screen_width(), width = screen_width ? screen_width : TOP_TEXT_SIZE;
+  unsigned shown = top_text_columns(width, model);
   top_text_daemon(line, model);
   puts(line);
   for (const struct top_gpu *gpu = model->gpus; gpu < model->gpus + model->status.gpu_count; gpu++) {
@@ -40,7 +41,7 @@ static int print_lines(const struct top_model *model) {
     puts(line);
   for (size_t i = 0; i < model->status.job_count; i++) {
     top_text_job(line, shown, &model->jobs[i]);
-    puts(line);
+    printf("%.*s\n", (int)width, line);
   }
   puts("");
   return CTL_OK;

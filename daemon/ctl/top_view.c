@@ -112,8 +112,8 @@ static const struct {
     [TOP_JOB] = {"JOB", 6, 15},       [TOP_GPU] = {"GPU", 3, 14},     [TOP_PID] = {"PID", 8, 3},
     [TOP_USER] = {"USER", -10, 10},   [TOP_NAME] = {"NAME", -16, 13}, [TOP_CLASS] = {"CLASS", -5, 9},
     [TOP_STATE] = {"STATE", -14, 12}, [TOP_HELD] = {"GPU%", 6, 11},   [TOP_WAITED] = {"WAIT%", 6, 7},
-    [TOP_CARD] = {"ON CARD", 10, 8},  [TOP_AWAY] = {"AWAY", 10, 6},   [TOP_RATE] = {"RATE", 6, 4},
-    [TOP_LIMIT] = {"LIMIT", 10, 1},   [TOP_FROM] = {"FROM", -22, 2},  [TOP_COMMAND] = {"COMMAND", -24, 5},
+    [TOP_CARD] = {"ON CARD", 10, 8},  [TOP_AWAY] = {"AWAY", 10, 6},   [TOP_RATE] = {"RATE", 6, 5},
+    [TOP_LIMIT] = {"LIMIT", 10, 1},   [TOP_FROM] = {"FROM", -22, 2},  [TOP_COMMAND] = {"COMMAND", -20, 4},
 };
 
 /* ---- lines that grow ---- */

@@ -553,7 +553,7 @@ TEST(events_of_a_job_or_a_gpu) {
   int one = start(GIB), other = register_elsewhere(it);
   attach_card(other, 2, GIB, GS_ATTACH_MANAGED);
   change_setting(it, GS_SET_TQ, 2 * NS_PER_S);
-  leave(one);
+  close(one);
   ck_assert_int_eq(ctl("events --job 2"), 0);
   output_has(": job 2 (");
   output_has("  job 2 ("); /* has started, on no GPU */
