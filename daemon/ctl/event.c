@@ -10,8 +10,8 @@
 #include "common/gpu_number.h"
 #include "common/wire.h"
 #include "common/words.h"
-#include "ctl/change.h"
 #include "ctl/figures.h"
+#include "ctl/gpu_choice.h"
 
 /* ---- names ---- */
 
