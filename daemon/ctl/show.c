@@ -133,7 +133,7 @@ static const struct table_column job_columns[] = {
     {"SOFT LIMIT", 10, 7, "-", 0, false}, {"CLASS", 13, 18, "-", 0, false},
     {"RATE", 5, 6, "-", 0, false},        {"GANG", -4, 5, "-", 0, false},
     {"OWN PID", 8, 1, "-", 0, false},     {"FROM", -4, 4, "-", 0, false},
-    {"STATE", -5, 21, NULL, 7, true},     {"COMMAND", -7, 15, "", 12, true},
+    {"STATE", -5, 21, NULL, 12, true},     {"COMMAND", -7, 15, "", 20, true},
 };
 
 /* A text, or what stands for none. */
@@ -530,8 +530,8 @@ static const struct table_column parts_columns[] = {
     {"USER", -10, 10, NULL, 0, false},  {"NAME", -16, 9, NULL, 0, false},
     {"CLASS", -13, 8, NULL, 0, false},  {"MEMORY", 10, 7, NULL, 0, false},
     {"ON CARD", 10, 6, NULL, 0, false}, {"GPU TIME", 10, 2, NULL, 0, false},
-    {"WAITED", 10, 1, NULL, 0, false},  {"GPUS", -4, 11, NULL, 9, true},
-    {"COMMAND", -7, 5, "", 12, true},
+    {"WAITED", 10, 1, NULL, 0, false},  {"GPUS", -4, 11, NULL, 12, true},
+    {"COMMAND", -7, 5, "", 20, true},
 };
 
 static void add_parts(struct table *table, const struct part *part, const struct part *end) {
