@@ -133,7 +133,7 @@ static const struct table_column job_columns[] = {
     {"SOFT LIMIT", 10, 7, "-", 0, false}, {"CLASS", 13, 18, "-", 0, false},
     {"RATE", 5, 6, "-", 0, false},        {"GANG", -4, 5, "-", 0, false},
     {"OWN PID", 8, 1, "-", 0, false},     {"FROM", -4, 4, "-", 0, false},
-    {"STATE", -5, 21, NULL, 12, true},     {"COMMAND", -7, 15, "", 20, true},
+    {"STATE", -5, 21, NULL, 12, true},    {"COMMAND", -7, 15, "", 20, true},
 };
 
 /* A text, or what stands for none. */
