@@ -418,7 +418,7 @@ static int choose_gpus(struct reader *reader) {
     return code;
   code = ask_say(gpu_choice_read(&choice, reader->request->gpu, &status, &error), &error);
   for (size_t i = 0; code == CTL_OK && i < status.gpu_count; i++)
-    for (size_t k = 0; k < choice.count; k++)
+    for (size_t k = 0; k < choice.count && reader->gpu_count < GPU_CHOICE_MAX; k++)
       if (memcmp(status.gpus[i].gpu->gpu_status.uuid, choice.uuids[k], GS_UUID_SIZE) == 0)
         reader->gpus[reader->gpu_count++] = status.gpus[i].gpu->gpu;
   if (code == CTL_OK && reader->gpu_count == 0)

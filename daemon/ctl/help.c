@@ -133,7 +133,7 @@ void help_all(void) {
 
 /* ---- of one command ---- */
 
-/* The entry that begins at this line, or NULL; its end. */
+/* Behind the entry that begins here. */
 static const char *entry_end(const char *entry) {
   const char *end = entry;
   do

@@ -591,7 +591,7 @@ static size_t fill_slots(struct sweep *sweep) {
 }
 
 /* As if each took as long as those that have ended did; UINT64_MAX: none has. */
-static uint64_t left_ns(const struct sweep *sweep, uint64_t now_ns) {
+static uint64_t time_left_ns(const struct sweep *sweep, uint64_t now_ns) {
   const struct progress *progress = &sweep->progress;
   size_t at_once = progress->running + progress->waiting;
   if (progress->tries == 0 || at_once == 0)
@@ -619,7 +619,7 @@ static void wait_for_something(struct sweep *sweep) {
   if (sweep->progress.live && until_ns > now_ns + REFRESH_NS)
     until_ns = now_ns + REFRESH_NS;
   struct timespec most = clock_timespec(until_ns > now_ns ? until_ns - now_ns : 0);
-  progress_show(&sweep->progress, left_ns(sweep, now_ns));
+  progress_show(&sweep->progress, time_left_ns(sweep, now_ns));
   if (ppoll(sweep->polled, 1 + sweep->guard.count * STREAMS, until_ns == UINT64_MAX ? NULL : &most, NULL) < 0)
     for (size_t i = 0; i < 1 + sweep->guard.count * STREAMS; i++)
       sweep->polled[i].revents = 0;
@@ -696,7 +696,7 @@ static int run_all(struct sweep *sweep) {
   if (code != CTL_OK)
     return code;
   progress_open(&sweep->progress, plan->list->count,
-                !plan->prefix && isatty(STDERR_FILENO) && !terminal_is_dumb());
+                !plan->prefix && isatty(STDERR_FILENO) && !table_screen_is_dumb());
   loop(sweep);
   for (size_t job = sweep->next; job < plan->list->count; job++) { /* not started */
     char *text = quote_command(plan->command, &plan->list->jobs[job]);

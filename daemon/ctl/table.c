@@ -54,7 +54,7 @@ void table_add_line(struct table *table, const char *format, ...) {
 
 /* ---- its columns ---- */
 
-bool terminal_is_dumb(void) {
+bool table_screen_is_dumb(void) {
   const char *name = getenv("TERM");
   return !name || !*name || strcmp(name, "dumb") == 0;
 }

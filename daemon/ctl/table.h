@@ -31,7 +31,7 @@ void table_add(struct table *table, const char *format, ...) __attribute__((form
 void table_add_line(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* TERM says that it can only write line after line. */
-bool terminal_is_dumb(void);
+bool table_screen_is_dumb(void);
 
 /* Of the terminal that stdout is; 0: it is none. */
 size_t table_screen_width(void);

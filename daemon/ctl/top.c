@@ -513,7 +513,7 @@ static int top_live(const char *path, uint64_t interval_ns) {
 /* ---- the command ---- */
 
 /* Of a terminal that can only write line after line. */
-static bool screen_is_plain(void) { return isatty(STDOUT_FILENO) && terminal_is_dumb(); }
+static bool screen_is_plain(void) { return isatty(STDOUT_FILENO) && table_screen_is_dumb(); }
 
 int top_command(const struct request *request) {
   const char *delay = request->delay, *count = request->run.slots;
