@@ -19,7 +19,7 @@ const struct settings *settings(void) { return &current; }
 static struct {
   const char *name, *allowed;
   char value[64];
-} complaints[16];
+} complaints[17];
 static int complaint_count;
 
 static void complain(const char *name, const char *value, const char *allowed) {
@@ -81,6 +81,7 @@ static void read_terms(void) {
   parse_priority(term_of("GPUSHARE_PRIORITY"), &current.priority);
   parse_duration_ns(term_of("GPUSHARE_EXPECTED_RUNTIME"), &current.expected_ns);
   parse_class(term_of("GPUSHARE_CLASS"), &current.class);
+  strncpy(current.name, term_of("GPUSHARE_NAME"), sizeof current.name - 1);
   parse_bytes(term_of("GPUSHARE_MEMORY_LIMIT"), &current.limit_bytes);
   parse_bytes(term_of("GPUSHARE_MEMORY_SOFT_LIMIT"), &current.soft_limit_bytes);
   parse_bytes(term_of("GPUSHARE_EXPECTED_MEMORY"), &current.expected_bytes);

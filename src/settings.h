@@ -23,6 +23,7 @@ struct settings {
   uint64_t soft_limit_bytes; /* GPUSHARE_MEMORY_SOFT_LIMIT: likewise, but it may be exceeded */
   uint64_t expected_bytes;   /* GPUSHARE_EXPECTED_MEMORY: at once, at most; 0: not given */
   enum gs_class class;       /* GPUSHARE_CLASS: standard, production or opportunistic */
+  char name[GS_NAME_SIZE];   /* GPUSHARE_NAME: what people call the job; empty: as its program is called */
   char gang[GS_GANG_SIZE];   /* GPUSHARE_GANG, or what has started the process: gang_name.h; empty: none */
   bool preempt;              /* GPUSHARE_PREEMPT: auto or off: never stop work in the middle */
   bool carry;                /* GPUSHARE_CARRY: unified memory is moved by copies, not by prefetches only */

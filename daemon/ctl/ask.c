@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/parse.h"
 #include "common/wire.h"
 #include "ctl/ctl.h"
 #include "shared/printable.h"
@@ -90,6 +91,8 @@ static void make_printable(struct gs_msg *msg) {
   } else if (msg->type == GS_STATUS_ORIGIN) {
     MAKE_PRINTABLE(msg->origin_status.name);
     MAKE_PRINTABLE(msg->origin_status.container);
+  } else if (msg->type == GS_STATUS_COMMAND) {
+    MAKE_PRINTABLE(msg->command_status.text);
   } else if (msg->type == GS_EVENT && msg->event.kind == GS_EVENT_COMMAND) {
     MAKE_PRINTABLE(msg->event.text);
   } else if (msg->type == GS_EVENT) {
@@ -149,10 +152,38 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
   return code == CTL_OK && answer.status != 0 ? refused(&answer, error) : code;
 }
 
+int ask_process(const char *path, uint32_t job, int *process, struct ask_error *told) {
+  struct gs_msg msg = wire_msg(GS_GET_PROCESS, GS_GPU_ALL);
+  int fd, passed = -1, code = ask_try_connect(path, &fd, told);
+  if (code != CTL_OK)
+    return code;
+  msg.get_process.job = job;
+  code = send_question(fd, &msg, told);
+  if (code == CTL_OK)
+    code = await(fd, ASK_ANSWER_MS, told);
+  if (code == CTL_OK) {
+    ssize_t size = wire_recv_passed(fd, &msg, sizeof msg, &passed);
+    code = size <= 0 || wire_check(&msg, (size_t)size) < 0 ? ask_complain(told, CTL_NO_DAEMON, GONE) : CTL_OK;
+  }
+  close(fd);
+  if (code != CTL_OK)
+    return code;
+  make_printable(&msg);
+  if (msg.type == GS_REJECTED)
+    return rejected(&msg, told);
+  if (msg.type == GS_REPLY && msg.status != 0)
+    return refused(&msg, told);
+  if (msg.type != GS_REPLY || passed < 0)
+    return ask_complain(told, CTL_NO_DAEMON, NONSENSE);
+  *process = passed;
+  return ask_complain(told, CTL_OK, "%s", msg.reply.text);
+}
+
 /* ---- status ---- */
 
 int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
+  question.get_status.commands = true;
   *answer = (struct answer){0};
   return send_question(fd, &question, error);
 }
@@ -247,6 +278,13 @@ int usage_error(const char *what, const char *word) {
   return CTL_USAGE;
 }
 
+int usage_error_near(const char *what, const char *word, const char *meant) {
+  if (!meant)
+    return usage_error(what, word);
+  fprintf(stderr, "gpusharectl: %s '%s'; did you mean '%s'?\n", what, word, meant);
+  return CTL_USAGE;
+}
+
 int command_error(int code, const char *format, ...) {
   va_list list;
   va_start(list, format);
@@ -266,4 +304,32 @@ const char *daemon_path(const struct run_request *request) {
 int connect_daemon(const struct request *request, int *fd) {
   struct ask_error error;
   return ask_say(ask_try_connect(daemon_path(&request->run), fd, &error), &error);
+}
+
+int read_job(const char *text, uint32_t *job) {
+  int64_t number;
+  if (parse_integer(text, 1, UINT32_MAX, &number) < 0)
+    return usage_error("not the number of a job (see gpusharectl status):", text);
+  *job = (uint32_t)number;
+  return CTL_OK;
+}
+
+int for_each_job(const struct request *request, int end,
+                 int (*act)(void *context, uint32_t job, struct ask_error *error), void *context) {
+  int first_code = CTL_OK;
+  uint32_t job;
+  for (int i = 1; i < end; i++)
+    if (read_job(request->words[i], &job) != CTL_OK)
+      return CTL_USAGE;
+  for (int i = 1; i < end; i++) {
+    struct ask_error error = {0};
+    read_job(request->words[i], &job);
+    int code = act(context, job, &error);
+    if (code != CTL_OK && end > 2)
+      command_error(code, "job %u: %s", job, error.text);
+    else
+      ask_say(code, &error);
+    first_code = first_code == CTL_OK ? code : first_code;
+  }
+  return first_code;
 }

@@ -1,110 +1,11 @@
-/* change.c - gpusharectl's commands that change settings of GPUs, which a text on the command line names, and
- * what jobs are given. */
+/* change.c - gpusharectl's commands that change settings of GPUs, and what jobs are given. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
-#include "common/gpu_number.h"
 #include "common/wire.h"
-#include "ctl/change.h"
 #include "ctl/event.h"
-
-/* ---- which GPUs ---- */
-
-#define WORD_SIZE 64
-
-/* Go behind the next word of the list; false: there is none. One that is too long is cut, and names no GPU
- * either. */
-static bool next_word(const char **list, char word[WORD_SIZE]) {
-  if (!*list)
-    return false;
-  size_t length = strcspn(*list, ",");
-  snprintf(word, WORD_SIZE, "%.*s", (int)length, *list);
-  *list = (*list)[length] ? *list + length + 1 : NULL;
-  return true;
-}
-
-bool gpu_choice_needs_status(const char *text) {
-  char word[WORD_SIZE];
-  uint8_t uuid[GS_UUID_SIZE];
-  while (next_word(&text, word))
-    if (parse_uuid(word, uuid) < 0)
-      return true;
-  return false;
-}
-
-static int add(struct gpu_choice *choice, const uint8_t uuid[GS_UUID_SIZE], struct ask_error *error) {
-  for (size_t i = 0; i < choice->count; i++)
-    if (memcmp(choice->uuids[i], uuid, GS_UUID_SIZE) == 0)
-      return CTL_OK;
-  if (choice->count == GPU_CHOICE_MAX)
-    return ask_complain(error, CTL_USAGE, "too many GPUs");
-  memcpy(choice->uuids[choice->count++], uuid, GS_UUID_SIZE);
-  return CTL_OK;
-}
-
-static bool is_prefix(const char *word) {
-  return (strncmp(word, "GPU-", 4) == 0 || strncmp(word, "MIG-", 4) == 0) && word[4] &&
-         !word[4 + strspn(word + 4, "0123456789abcdefABCDEF-")];
-}
-
-static int add_prefix(struct gpu_choice *choice, const char *word, const struct status *status,
-                      struct ask_error *error) {
-  const struct gs_msg *found = NULL;
-  size_t length = 0;
-  bool several = false;
-  char names[400] = "";
-  for (size_t i = 0; i < status->gpu_count; i++) {
-    const struct gs_msg *gpu = status->gpus[i].gpu;
-    if (strncasecmp(UUID_TEXT(gpu), word, strlen(word)) != 0)
-      continue;
-    if (length < sizeof names)
-      length += (size_t)snprintf(names + length, sizeof names - length, "%s%s (GPU %s)", found ? ", " : "",
-                                 UUID_TEXT(gpu), GPU_NUMBER_TEXT(gpu->gpu));
-    several |= found != NULL;
-    found = gpu;
-  }
-  if (!found)
-    return ask_complain(error, CTL_REFUSED, "no GPU's UUID begins with %s: see gpusharectl status", word);
-  if (several)
-    return ask_complain(error, CTL_REFUSED, "%s may be any of %s", word, names);
-  return add(choice, found->gpu_status.uuid, error);
-}
-
-static int add_word(struct gpu_choice *choice, const char *word, const struct status *status,
-                    struct ask_error *error) {
-  uint8_t uuid[GS_UUID_SIZE];
-  uint32_t number;
-  bool is_uuid = parse_uuid(word, uuid) == 0, is_number = gpu_number_parse(word, &number) == 0;
-  /* On the wire a UUID of zeros means all GPUs; a GPU that is called so there is none. */
-  if (is_uuid && uuid_is_zero(uuid))
-    return ask_complain(error, CTL_REFUSED, "no GPU has the UUID %s: see gpusharectl status", word);
-  if (is_uuid)
-    return add(choice, uuid, error);
-  for (size_t i = 0; is_number && i < status->gpu_count; i++)
-    if (status->gpus[i].gpu->gpu == number)
-      return add(choice, status->gpus[i].gpu->gpu_status.uuid, error);
-  if (is_number)
-    return ask_complain(error, CTL_REFUSED, "there is no GPU %s: see gpusharectl status", word);
-  if (is_prefix(word))
-    return add_prefix(choice, word, status, error);
-  return ask_complain(error, CTL_USAGE,
-                      "not a GPU, which is its index, its UUID or how that begins, nor all: '%s'; try --help",
-                      word);
-}
-
-int gpu_choice_read(struct gpu_choice *choice, const char *text, const struct status *status,
-                    struct ask_error *error) {
-  char word[WORD_SIZE];
-  int code = CTL_OK;
-  choice->count = 0;
-  while (code == CTL_OK && next_word(&text, word))
-    code = add_word(choice, word, status, error);
-  return code;
-}
+#include "ctl/gpu_choice.h"
 
 /* ---- a change ---- */
 
@@ -126,14 +27,18 @@ static json_t *change_json(const struct gs_msg *msg) {
   return object;
 }
 
-static int send_change(const struct request *request, const struct gs_msg *msg) {
-  struct ask_error error;
-  int fd, code = connect_daemon(request, &fd);
+static int try_change(const struct request *request, const struct gs_msg *msg, struct ask_error *error) {
+  int fd, code = ask_try_connect(daemon_path(&request->run), &fd, error);
   if (code != CTL_OK)
     return code;
-  code = ask_say(ask_try_change(fd, msg, &error), &error);
+  code = ask_try_change(fd, msg, error);
   close(fd);
   return code == CTL_OK && request->json ? output_line(change_json(msg)) : code;
+}
+
+static int send_change(const struct request *request, const struct gs_msg *msg) {
+  struct ask_error error;
+  return ask_say(try_change(request, msg, &error), &error);
 }
 
 /* ---- of GPUs: COMMAND [VALUE] ---- */
@@ -195,7 +100,7 @@ int change_gpus(const struct request *request) {
   return code;
 }
 
-/* ---- of jobs: COMMAND JOB, and mostly a VALUE ---- */
+/* ---- of jobs: COMMAND JOB VALUE, or COMMAND JOB... ---- */
 
 static const struct {
   const char *command;
@@ -244,25 +149,33 @@ static int parse_term(enum gs_term term, const char *text, uint64_t *value) {
   }
 }
 
+struct job_change {
+  const struct request *request;
+  struct gs_msg msg;
+};
+
+static int change_one(void *context, uint32_t job, struct ask_error *error) {
+  struct job_change *change = context;
+  if (change->msg.type == GS_EVICT)
+    change->msg.evict.job = job;
+  else
+    change->msg.set_terms.job = job;
+  return try_change(change->request, &change->msg, error);
+}
+
 int change_job(const struct request *request) {
   const char *command = request->words[0];
-  struct gs_msg msg = wire_msg(GS_EVICT, GS_GPU_ALL);
+  struct job_change change = {request, wire_msg(GS_EVICT, GS_GPU_ALL)};
   uint64_t value = strcmp(command, "pause") == 0;
-  int64_t job;
+  int end = request->word_count; /* of the jobs */
   for (size_t i = 0; i < sizeof terms / sizeof *terms; i++) {
     if (strcmp(terms[i].command, command) != 0)
       continue;
-    if (terms[i].wrong && parse_term(terms[i].term, request->words[2], &value) < 0)
-      return usage_error(terms[i].wrong, request->words[2]);
-    msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
-    msg.set_terms.term = terms[i].term;
-    msg.set_terms.value = value;
+    if (terms[i].wrong && parse_term(terms[i].term, request->words[--end], &value) < 0)
+      return usage_error(terms[i].wrong, request->words[end]);
+    change.msg = wire_msg(GS_SET_TERMS, GS_GPU_ALL);
+    change.msg.set_terms.term = terms[i].term;
+    change.msg.set_terms.value = value;
   }
-  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
-    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
-  if (msg.type == GS_EVICT)
-    msg.evict.job = (uint32_t)job;
-  else
-    msg.set_terms.job = (uint32_t)job;
-  return send_change(request, &msg);
+  return for_each_job(request, end, change_one, &change);
 }

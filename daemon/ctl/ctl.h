@@ -22,7 +22,8 @@ enum {
 /* Values as they are given on the command line; NULL: not given. */
 struct run_request {
   const char *socket, *memory, *library; /* else what the environment says */
-  const char *weight, *priority, *expected, *limit, *soft_limit, *expected_memory, *class; /* likewise */
+  const char *name, *weight, *priority, *expected, *limit, *soft_limit, *expected_memory,
+      *class;                         /* likewise */
   const char *slots, *jobs;           /* either makes it many */
   const char *output, *retry, *grace; /* these, and what follows, for many only */
   const char *gpus_per_job;
@@ -31,7 +32,9 @@ struct run_request {
 };
 
 struct request {
-  const char *gpu; /* NULL: all */
+  const char *gpu;    /* NULL: all */
+  const char *job;    /* events: NULL: of all */
+  const char *signal; /* kill: NULL: SIGTERM */
   bool json, follow, batch;
   const char *since;      /* NULL: from the beginning */
   const char *file;       /* NULL: stdout */
@@ -55,6 +58,7 @@ int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* run.c: cdi generate */
 int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
+int kill_command(const struct request *request);     /* kill.c */
 int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
 
 /* ---- ask.c: what returns an exit code prints one line on stderr if that is not CTL_OK; what takes an
@@ -62,6 +66,9 @@ int run_command(const struct run_request *request);  /* run.c: becomes the comma
 
 /* One line on stderr, with the word that is wrong, if any; CTL_USAGE. */
 int usage_error(const char *what, const char *word);
+
+/* Likewise, with what was meant; NULL: nobody knows. */
+int usage_error_near(const char *what, const char *word, const char *meant);
 
 /* A line on stderr; returns the code. */
 int command_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -93,8 +100,12 @@ int ask_connect_now(const char *path, int *fd, struct ask_error *error);
 /* Ask for a change. */
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);
 
+/* Ask for the process of a job: its descriptor (pidfd) in *process on success; and told: "pid 7, python". */
+int ask_process(const char *path, uint32_t job, int *process, struct ask_error *told);
+
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
- * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
+ * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs; and a STATUS_COMMAND of
+ * those whose command this user may see. */
 int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
 /* The same over a connection of its own. */
@@ -118,5 +129,13 @@ int ask_silence(struct ask_error *error);
  * that is not CTL_OK. */
 int ask_events(int fd, const struct gs_msg *question, int (*take)(void *reader, const struct gs_msg *msg),
                void *reader);
+
+/* The number of a job. CTL_USAGE after a line on stderr: it is none. */
+int read_job(const char *text, uint32_t *job);
+
+/* Do it for each job that a word of the request names, from the second one to that before `end`, if all of
+ * them are numbers. The first code that is not CTL_OK. `act` prints nothing but what it has done. */
+int for_each_job(const struct request *request, int end,
+                 int (*act)(void *context, uint32_t job, struct ask_error *error), void *context);
 
 #endif

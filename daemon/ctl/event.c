@@ -11,6 +11,7 @@
 #include "common/wire.h"
 #include "common/words.h"
 #include "ctl/figures.h"
+#include "ctl/gpu_choice.h"
 
 /* ---- names ---- */
 
@@ -367,6 +368,9 @@ int event_read(const struct request *request, enum gs_record record,
 
 struct reader {
   const struct request *request;
+  uint32_t job;                  /* events: of which; 0: of all */
+  uint32_t gpus[GPU_CHOICE_MAX]; /* likewise, by number */
+  size_t gpu_count;              /* 0: of all, and those of none */
   struct gs_msg begin;
   struct gs_msg command; /* history: of the run that comes next, if it may be seen */
   json_t *runs;          /* history: NULL: a table */
@@ -374,8 +378,18 @@ struct reader {
 
 /* ---- events ---- */
 
+/* A setting of all GPUs is one of each. */
+static bool is_wanted(const struct reader *reader, const struct gs_msg *msg) {
+  bool wanted = reader->gpu_count == 0 || (msg->gpu == GS_GPU_ALL && msg->event.kind == GS_EVENT_SETTING);
+  for (size_t i = 0; i < reader->gpu_count; i++)
+    wanted |= msg->gpu == reader->gpus[i];
+  return wanted && (!reader->job || msg->event.job == reader->job);
+}
+
 static int take_event(void *argument, const struct gs_msg *msg) {
   struct reader *reader = argument;
+  if (msg->type == GS_EVENT && !is_wanted(reader, msg))
+    return CTL_OK;
   bool json = reader->request->json;
   int code = CTL_OK;
   if (msg->type == GS_EVENTS_BEGIN) {
@@ -395,8 +409,32 @@ static int take_event(void *argument, const struct gs_msg *msg) {
   return ferror(stdout) ? CTL_REFUSED : code; /* ctl_main.c says why */
 }
 
+static int choose_gpus(struct reader *reader) {
+  struct gpu_choice choice;
+  struct status status;
+  struct ask_error error;
+  int code = status_fetch(reader->request, &status);
+  if (code != CTL_OK)
+    return code;
+  code = ask_say(gpu_choice_read(&choice, reader->request->gpu, &status, &error), &error);
+  for (size_t i = 0; code == CTL_OK && i < status.gpu_count; i++)
+    for (size_t k = 0; k < choice.count && reader->gpu_count < GPU_CHOICE_MAX; k++)
+      if (memcmp(status.gpus[i].gpu->gpu_status.uuid, choice.uuids[k], GS_UUID_SIZE) == 0)
+        reader->gpus[reader->gpu_count++] = status.gpus[i].gpu->gpu;
+  if (code == CTL_OK && reader->gpu_count == 0)
+    code = command_error(CTL_REFUSED, "the daemon knows no GPU %s: see gpusharectl status",
+                         reader->request->gpu);
+  status_free(&status);
+  return code;
+}
+
 int events_command(const struct request *request) {
   struct reader reader = {.request = request};
+  int code = request->job ? read_job(request->job, &reader.job) : CTL_OK;
+  if (code == CTL_OK && request->gpu && strcmp(request->gpu, "all") != 0)
+    code = choose_gpus(&reader);
+  if (code != CTL_OK)
+    return code;
   return event_read(request, GS_RECORD_EVENTS, take_event, &reader);
 }
 

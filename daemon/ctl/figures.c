@@ -18,32 +18,14 @@ static void note_job(struct gpu_figures *gpu, const struct gs_msg *msg) {
   gpu->own_contexts += msg->job_status.flags & GS_STATE_OWN_CONTEXT ? 1 : 0;
 }
 
-static void note_terms(struct gpu_figures *gpu, const struct gs_msg *msg) {
-  gpu->terms_shown[GS_TERM_WEIGHT] |= msg->terms_status.weight != GS_WEIGHT_DEFAULT;
-  gpu->terms_shown[GS_TERM_PRIORITY] |= msg->terms_status.priority != 0;
-  gpu->terms_shown[GS_TERM_EXPECTED] |= msg->terms_status.remaining_ns != 0;
-  gpu->terms_shown[GS_TERM_LIMIT] |= msg->terms_status.limit_bytes != 0;
-  gpu->terms_shown[GS_TERM_SOFT_LIMIT] |= msg->terms_status.soft_limit_bytes != 0;
-  gpu->terms_shown[GS_TERM_RATE] |= msg->terms_status.rate != 0;
-  gpu->terms_shown[GS_TERM_CLASS] |= msg->terms_status.class != GS_CLASS_STANDARD;
-  int width = (int)strlen(msg->terms_status.gang);
-  gpu->gang_width = width > gpu->gang_width ? width : gpu->gang_width;
-}
-
-static void note_origin(struct gpu_figures *gpu, const struct gs_msg *msg, int32_t pid) {
-  char text[FIGURES_FROM_SIZE];
-  int width = (int)strlen(figures_from(msg, text)), own_pid = msg->origin_status.own_pid;
-  gpu->from_width = width > gpu->from_width ? width : gpu->from_width;
-  gpu->own_pids |= own_pid != 0 && own_pid != pid;
-}
-
 static struct job_figures *begin_job(struct status *status, struct gpu_figures *gpu,
                                      const struct gs_msg *msg) {
   static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT},
                              unknown = {.wait_status.reason = GS_REASON_IDLE},
-                             nowhere = {.origin_status.kind = GS_ORIGIN_NONE};
+                             nowhere = {.origin_status.kind = GS_ORIGIN_NONE},
+                             silent = {.type = GS_STATUS_COMMAND};
   struct job_figures *job = &status->jobs[status->job_count++];
-  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere};
+  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere, &silent};
   gpu->job_count++;
   note_job(gpu, msg);
   return job;
@@ -66,12 +48,12 @@ static void read_all(struct status *status, size_t count) {
       job = begin_job(status, gpu, msg);
     } else if (msg->type == GS_STATUS_TERMS && job) {
       job->terms = msg;
-      note_terms(gpu, msg);
     } else if (msg->type == GS_STATUS_WAIT && job) {
       job->wait = msg;
     } else if (msg->type == GS_STATUS_ORIGIN && job) {
       job->origin = msg;
-      note_origin(gpu, msg, job->job->job_status.pid);
+    } else if (msg->type == GS_STATUS_COMMAND && job) {
+      job->command = msg;
     }
 }
 
@@ -155,6 +137,42 @@ const char *figures_from(const struct gs_msg *origin, char buffer[FIGURES_FROM_S
   else
     snprintf(buffer, FIGURES_FROM_SIZE, "%s:%.*s", figures_origin_name(kind),
              kind == GS_ORIGIN_SLURM || kind == GS_ORIGIN_LXC ? GS_ORIGIN_SIZE : 12, name);
+  return buffer;
+}
+
+/* What is given a script to run, and its options that take another word. */
+static bool is_interpreter(const char *name, size_t size) {
+  static const char *const names[] = {"python", "pypy", "bash",  "sh",     "perl",
+                                      "ruby",   "node", "julia", "Rscript"};
+  while (size > 0 && strchr("0123456789.", name[size - 1]))
+    size--;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strlen(names[i]) == size && strncmp(names[i], name, size) == 0)
+      return true;
+  return false;
+}
+
+static const char *next_word(const char *word) {
+  word += strcspn(word, " ");
+  return word + strspn(word, " ");
+}
+
+/* Behind the last slash of the word. */
+static const char *without_folder(const char *word) {
+  const char *end = word + strcspn(word, " "), *slash = memrchr(word, '/', (size_t)(end - word));
+  return slash && slash + 1 < end ? slash + 1 : word;
+}
+
+const char *figures_command(const struct gs_msg *command, char buffer[GS_COMMAND_SIZE]) {
+  const char *program = without_folder(command->command_status.text), *script = next_word(program);
+  if (is_interpreter(program, strcspn(program, " "))) {
+    while (*script == '-' && strncmp(script, "-m ", 3) != 0 && strncmp(script, "-c ", 3) != 0)
+      script = next_word(strncmp(script, "-W ", 3) == 0 || strncmp(script, "-X ", 3) == 0 ? next_word(script)
+                                                                                          : script);
+    if (*script && *script != '-')
+      program = without_folder(script);
+  }
+  snprintf(buffer, GS_COMMAND_SIZE, "%s", program);
   return buffer;
 }
 

@@ -19,10 +19,11 @@
 
 struct job_figures {
   const struct gpu_figures *gpu;
-  const struct gs_msg *job;    /* STATUS_JOB */
-  const struct gs_msg *terms;  /* its STATUS_TERMS */
-  const struct gs_msg *wait;   /* its STATUS_WAIT */
-  const struct gs_msg *origin; /* its STATUS_ORIGIN */
+  const struct gs_msg *job;     /* STATUS_JOB */
+  const struct gs_msg *terms;   /* its STATUS_TERMS */
+  const struct gs_msg *wait;    /* its STATUS_WAIT */
+  const struct gs_msg *origin;  /* its STATUS_ORIGIN */
+  const struct gs_msg *command; /* its STATUS_COMMAND; its text is empty: unknown, or not for this user */
 };
 
 struct gpu_figures {
@@ -30,13 +31,9 @@ struct gpu_figures {
   const struct gs_msg *handover; /* its STATUS_HANDOVER */
   struct job_figures *jobs;      /* so many */
   size_t job_count;
-  uint64_t held_sum_ns;               /* time that its jobs have held it, all together */
-  uint64_t card_bytes, away_bytes;    /* of its jobs: on the card, and not */
-  bool terms_shown[GS_TERM_RATE + 1]; /* by enum gs_term: some job has another than most */
-  int gang_width;                     /* of the longest name; 0: no job has a gang */
-  int from_width;                     /* likewise: where jobs come from, figures_from */
-  bool own_pids;                      /* some job has another pid in its own pid namespace */
-  unsigned preempting, own_contexts;  /* of its jobs: how many have these flags */
+  uint64_t held_sum_ns;              /* time that its jobs have held it, all together */
+  uint64_t card_bytes, away_bytes;   /* of its jobs: on the card, and not */
+  unsigned preempting, own_contexts; /* of its jobs: how many have these flags */
 };
 
 struct status {
@@ -85,6 +82,10 @@ uint64_t figures_away_bytes(const struct gs_msg *job);
 const char *figures_origin_name(unsigned kind);
 #define FIGURES_FROM_SIZE 96
 const char *figures_from(const struct gs_msg *origin, char buffer[FIGURES_FROM_SIZE]);
+
+/* Of a STATUS_COMMAND: the script, or the program, without its folder, and the arguments: "train.py --lr
+ * 0.1". Empty: it is unknown, or not for this user. */
+const char *figures_command(const struct gs_msg *command, char buffer[GS_COMMAND_SIZE]);
 
 /* Valid until the next one is asked for. */
 const char *user_name(uint32_t uid);

@@ -94,6 +94,7 @@ static int set_terms(const struct run_request *request) {
       {request->soft_limit, "GPUSHARE_MEMORY_SOFT_LIMIT", "--soft-limit"},
       {request->expected_memory, "GPUSHARE_EXPECTED_MEMORY", "--expected-memory"},
       {request->class, "GPUSHARE_CLASS", "--class"},
+      {request->name, "GPUSHARE_NAME", "--name"},
   };
   int code = CTL_OK;
   for (size_t i = 0; i < sizeof terms / sizeof *terms && code == CTL_OK; i++) {
@@ -245,6 +246,7 @@ static int run_many(const struct run_request *request) {
                             .list = &list,
                             .socket = daemon_path(request),
                             .command = request->command,
+                            .name = request->name,
                             .grace_ns = GRACE_NS,
                             .output = request->output,
                             .prefix = request->prefix,

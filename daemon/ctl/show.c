@@ -1,5 +1,7 @@
 /* show.c - gpusharectl status, plan and jobs: the daemon's state, for people; and for programs, to whom the
  * keys are promised in docs/schema. */
+#include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,7 @@
 #include "common/clock.h"
 #include "common/gpu_number.h"
 #include "ctl/figures.h"
+#include "ctl/table.h"
 
 static int compare_numbers(uint64_t a, uint64_t b) { return a < b ? -1 : a > b; }
 
@@ -66,24 +69,6 @@ static void show_daemon(const struct gs_msg *msg) {
            tq_text(msg->daemon.default_tq_ns, msg->daemon.default_tq_ns == 0, tq));
 }
 
-/* Terms have a column where some job has another one than most. */
-static const struct {
-  const char *title;
-  int width;
-} term_columns[] = {[GS_TERM_WEIGHT] = {"WEIGHT", 6},
-                    [GS_TERM_PRIORITY] = {"PRIO", 4},
-                    [GS_TERM_EXPECTED] = {"LEFT", 9},
-                    [GS_TERM_LIMIT] = {"LIMIT", 10},
-                    [GS_TERM_SOFT_LIMIT] = {"SOFT LIMIT", 10},
-                    [GS_TERM_CLASS] = {"CLASS", 13},
-                    [GS_TERM_RATE] = {"RATE", 5}};
-#define TERM_COLUMNS (sizeof term_columns / sizeof *term_columns)
-
-/* A cell of a column as wide as its longest text. */
-static void show_wide(int width, const char *title, const char *text) {
-  printf(" %-*s", width > (int)strlen(title) ? width : (int)strlen(title), *text ? text : "-");
-}
-
 static void show_direction(const char *name, const struct gs_msg *handover, uint64_t bytes, uint64_t last) {
   printf("; %s %s at %.1f GB/s (last %.1f)", name, BYTES_TEXT(bytes),
          (double)per_s(handover, false, bytes) / 1e9, (double)per_s(handover, true, last) / 1e9);
@@ -107,24 +92,13 @@ static void show_handovers(const struct gpu_figures *gpu) {
     printf("  the driver has refused %s of the capacity\n", BYTES_TEXT(msg->handover_status.overhead_bytes));
 }
 
-/* How its jobs' turns end, and what that takes of the card; and the head of their table. */
-static void show_head(const struct gpu_figures *gpu) {
+/* How its jobs' turns end, and what that takes of the card. */
+static void show_work(const struct gpu_figures *gpu) {
   printf("  work of %u of %u jobs can be stopped in its middle", gpu->preempting, gpu->gpu->gpu_status.jobs);
   if (gpu->own_contexts > 0)
     printf("; %u have a context of ours to move memory in, about %s beside the capacity", gpu->own_contexts,
            BYTES_TEXT(gpu->own_contexts * OWN_CONTEXT_BYTES));
-  printf("\n  %6s %8s %-10s %-16s %10s %10s %6s %9s %6s %10s", "JOB", "PID", "USER", "NAME", "MEMORY",
-         "ON CARD", "SHARE", "WAITED", "TURNS", "MOVED");
-  for (size_t i = 0; i < TERM_COLUMNS; i++)
-    if (gpu->terms_shown[i])
-      printf(" %*s", term_columns[i].width, term_columns[i].title);
-  if (gpu->gang_width)
-    show_wide(gpu->gang_width, "GANG", "GANG");
-  if (gpu->own_pids)
-    printf(" %8s", "OWN PID");
-  if (gpu->from_width)
-    show_wide(gpu->from_width, "FROM", "FROM");
-  printf("  STATE\n");
+  printf("\n");
 }
 
 static void show_gpu(const struct gpu_figures *gpu) {
@@ -141,34 +115,29 @@ static void show_gpu(const struct gpu_figures *gpu) {
          msg->gpu_status.flags & GS_GPU_MPS ? ", spatial mps" : "");
   show_handovers(gpu);
   if (msg->gpu_status.jobs > 0)
-    show_head(gpu);
+    show_work(gpu);
 }
 
-/* "-": as most have it. */
-static const char *term_text(enum gs_term term, const struct gs_msg *terms, char buffer[24]) {
-  strcpy(buffer, "-");
-  if (term == GS_TERM_WEIGHT)
-    snprintf(buffer, 24, "%u", terms->terms_status.weight);
-  else if (term == GS_TERM_PRIORITY)
-    snprintf(buffer, 24, "%d", terms->terms_status.priority);
-  else if (term == GS_TERM_EXPECTED && terms->terms_status.remaining_ns)
-    snprintf(buffer, 24, "%.1fs", seconds(terms->terms_status.remaining_ns));
-  else if (term == GS_TERM_CLASS && terms->terms_status.class != GS_CLASS_STANDARD)
-    snprintf(buffer, 24, "%s", class_name(terms->terms_status.class));
-  else if (term == GS_TERM_RATE && terms->terms_status.rate)
-    snprintf(buffer, 24, "%u%%", terms->terms_status.rate);
-  else if (term == GS_TERM_LIMIT && terms->terms_status.limit_bytes)
-    words_bytes(terms->terms_status.limit_bytes, buffer);
-  else if (term == GS_TERM_SOFT_LIMIT && terms->terms_status.soft_limit_bytes)
-    words_bytes(terms->terms_status.soft_limit_bytes, buffer);
-  return buffer;
-}
+/* ---- status, for people: the table of a GPU's jobs ---- */
 
-/* "-": 0. */
-static const char *pid_text(int32_t pid, char buffer[16]) {
-  snprintf(buffer, 16, pid ? "%d" : "-", pid);
-  return buffer;
-}
+/* What is most important is seen on a terminal of 80 columns. Terms have a column where some job has another
+ * one than most. */
+static const struct table_column job_columns[] = {
+    {"JOB", 6, 22, NULL, 0, false},       {"PID", 8, 14, NULL, 0, false},
+    {"USER", -10, 20, NULL, 0, false},    {"NAME", -16, 19, NULL, 0, false},
+    {"MEMORY", 10, 17, NULL, 0, false},   {"ON CARD", 10, 16, NULL, 0, false},
+    {"SHARE", 6, 12, NULL, 0, false},     {"WAITED", 9, 13, NULL, 0, false},
+    {"TURNS", 6, 2, NULL, 0, false},      {"MOVED", 10, 3, NULL, 0, false},
+    {"WEIGHT", 6, 11, "100", 0, false},   {"PRIO", 4, 10, "0", 0, false},
+    {"LEFT", 9, 9, "-", 0, false},        {"LIMIT", 10, 8, "-", 0, false},
+    {"SOFT LIMIT", 10, 7, "-", 0, false}, {"CLASS", 13, 18, "-", 0, false},
+    {"RATE", 5, 6, "-", 0, false},        {"GANG", -4, 5, "-", 0, false},
+    {"OWN PID", 8, 1, "-", 0, false},     {"FROM", -4, 4, "-", 0, false},
+    {"STATE", -5, 21, NULL, 12, true},    {"COMMAND", -7, 15, "", 20, true},
+};
+
+/* A text, or what stands for none. */
+#define OR_NONE(there, text) ((there) ? (text) : "-")
 
 /* What a job is beside its state; without a text it is told to programs only. */
 static const struct {
@@ -185,54 +154,99 @@ static const struct {
 #define FLAGS (sizeof flags / sizeof *flags)
 #define PINNED_SHOWN 16 /* from so large a part of the capacity on */
 
-static void show_state(const struct job_figures *job) {
+static void append_text(char *text, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void append_text(char *text, size_t size, const char *format, ...) {
+  size_t used = strlen(text);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text + used, size - used, format, list);
+  va_end(list);
+}
+
+#define STATE_SIZE 256
+
+static const char *state_text(const struct job_figures *job, char text[STATE_SIZE]) {
   const struct gs_msg *msg = job->job;
-  printf("  %s", figures_state_name(msg->job_status.state));
+  snprintf(text, STATE_SIZE, "%s", figures_state_name(msg->job_status.state));
   if (msg->job_status.queue)
-    printf(" (%u)", msg->job_status.queue);
+    append_text(text, STATE_SIZE, " (%u)", msg->job_status.queue);
   for (size_t i = 0; i < FLAGS; i++)
     if (flags[i].text && msg->job_status.flags & flags[i].flag)
-      printf(", %s", flags[i].text);
-  printf("%s%s%s", figures_waits_for_room(job) ? ", waits for room" : "",
-         figures_waits_for_memory(job) ? ", waits for memory" : "",
-         job->terms->terms_status.paused ? ", paused" : "");
+      append_text(text, STATE_SIZE, ", %s", flags[i].text);
+  append_text(text, STATE_SIZE, "%s%s%s", figures_waits_for_room(job) ? ", waits for room" : "",
+              figures_waits_for_memory(job) ? ", waits for memory" : "",
+              job->terms->terms_status.paused ? ", paused" : "");
   uint64_t pinned_bytes = job->wait->wait_status.pinned_bytes;
   if (pinned_bytes && pinned_bytes >= job->gpu->gpu->gpu_status.capacity_bytes / PINNED_SHOWN)
-    printf(", %s pinned", BYTES_TEXT(pinned_bytes));
+    append_text(text, STATE_SIZE, ", %s pinned", BYTES_TEXT(pinned_bytes));
   if (figures_has_limit(job->wait)) /* beside production jobs */
-    printf(", limited to %.1f %%", 100 * figures_limit_share(job->wait));
-  printf("\n");
+    append_text(text, STATE_SIZE, ", limited to %.1f %%", 100 * figures_limit_share(job->wait));
+  return text;
 }
 
-static void show_job(const struct job_figures *job) {
-  const struct gpu_figures *gpu = job->gpu;
-  const struct gs_msg *msg = job->job;
-  char pid[16], term[24], from[FIGURES_FROM_SIZE];
-  printf("  %6u %8s %-10s %-16s %10s %10s %5.1f%% %8.1fs %6lu %10s", msg->job_status.job,
-         pid_text(msg->job_status.pid, pid), user_name(msg->job_status.uid), msg->job_status.name,
-         BYTES_TEXT(msg->job_status.used_bytes), BYTES_TEXT(msg->job_status.resident_bytes),
-         100 * held_share(job), seconds(msg->job_status.waited_ns), (unsigned long)msg->job_status.turns,
-         BYTES_TEXT(msg->job_status.moved_bytes));
-  for (size_t i = 0; i < TERM_COLUMNS; i++)
-    if (gpu->terms_shown[i])
-      printf(" %*s", term_columns[i].width, term_text((enum gs_term)i, job->terms, term));
-  if (gpu->gang_width)
-    show_wide(gpu->gang_width, "GANG", job->terms->terms_status.gang);
-  if (gpu->own_pids)
-    printf(" %8s", pid_text(job->origin->origin_status.own_pid, pid));
-  if (gpu->from_width)
-    show_wide(gpu->from_width, "FROM", figures_from(job->origin, from));
-  show_state(job);
+static void add_number(struct table *table, int64_t number) {
+  if (number)
+    table_add(table, "%" PRId64, number);
+  else
+    table_add(table, "-");
 }
 
-static void show_status(const struct status *status) {
+static bool has_other_pid(const struct job_figures *job) {
+  int32_t own_pid = job->origin->origin_status.own_pid;
+  return own_pid && own_pid != job->job->job_status.pid;
+}
+
+/* own_pids: they are shown, as some job has another pid in its own pid namespace. */
+static void add_job(struct table *table, const struct job_figures *job, bool own_pids) {
+  const struct gs_msg *msg = job->job, *terms = job->terms, *origin = job->origin;
+  uint64_t limit_bytes = terms->terms_status.limit_bytes, soft_bytes = terms->terms_status.soft_limit_bytes;
+  char text[STATE_SIZE];
+  table_add(table, "%u", msg->job_status.job);
+  add_number(table, msg->job_status.pid);
+  table_add(table, "%s", user_name(msg->job_status.uid));
+  table_add(table, "%s", msg->job_status.name);
+  table_add(table, "%s", BYTES_TEXT(msg->job_status.used_bytes));
+  table_add(table, "%s", BYTES_TEXT(msg->job_status.resident_bytes));
+  table_add(table, "%.1f%%", 100 * held_share(job));
+  table_add(table, "%.1fs", seconds(msg->job_status.waited_ns));
+  table_add(table, "%" PRIu64, msg->job_status.turns);
+  table_add(table, "%s", BYTES_TEXT(msg->job_status.moved_bytes));
+  table_add(table, "%u", terms->terms_status.weight);
+  table_add(table, "%d", terms->terms_status.priority);
+  table_add(table, terms->terms_status.remaining_ns ? "%.1fs" : "-",
+            seconds(terms->terms_status.remaining_ns));
+  table_add(table, "%s", OR_NONE(limit_bytes, BYTES_TEXT(limit_bytes)));
+  table_add(table, "%s", OR_NONE(soft_bytes, BYTES_TEXT(soft_bytes)));
+  table_add(table, "%s",
+            OR_NONE(terms->terms_status.class != GS_CLASS_STANDARD, class_name(terms->terms_status.class)));
+  table_add(table, terms->terms_status.rate ? "%u%%" : "-", terms->terms_status.rate);
+  table_add(table, "%s", OR_NONE(*terms->terms_status.gang, terms->terms_status.gang));
+  add_number(table, own_pids ? origin->origin_status.own_pid : 0);
+  const char *from = figures_from(origin, (char[FIGURES_FROM_SIZE]){0});
+  table_add(table, "%s", OR_NONE(*from, from));
+  table_add(table, "%s", state_text(job, text));
+  table_add(table, "%s", figures_command(job->command, (char[GS_COMMAND_SIZE]){0}));
+}
+
+static int show_status(const struct status *status) {
+  size_t width = table_screen_width();
+  int code = CTL_OK;
   if (status->daemon)
     show_daemon(status->daemon);
   for (const struct gpu_figures *gpu = status->gpus; gpu < status->gpus + status->gpu_count; gpu++) {
+    struct table table = {.columns = job_columns, .count = sizeof job_columns / sizeof *job_columns};
     show_gpu(gpu);
+    bool own_pids = false;
     for (size_t i = 0; i < gpu->job_count; i++)
-      show_job(&gpu->jobs[i]);
+      own_pids |= has_other_pid(&gpu->jobs[i]);
+    for (size_t i = 0; i < gpu->job_count; i++)
+      add_job(&table, &gpu->jobs[i], own_pids);
+    if (gpu->job_count > 0 && code == CTL_OK)
+      code = table_print(&table, stdout, 2, width);
   }
+  return code;
 }
 
 /* ---- status, for programs: keys are mostly the fields' names ---- */
@@ -291,6 +305,12 @@ static json_t *handover_json(const struct gpu_figures *gpu) {
   return object;
 }
 
+/* null: it is unknown, or not for this user. */
+static void put_command(json_t *object, const struct job_figures *job) {
+  const char *text = job->command->command_status.text;
+  output_text(object, "command", *text ? text : NULL);
+}
+
 static json_t *job_json(const struct job_figures *job) {
   static const struct output_field use[] = {JOB(used_bytes), JOB(resident_bytes), JOB(held_ns)},
                                    moves[] = {JOB(waited_ns), JOB(turns), JOB(moved_bytes),
@@ -303,6 +323,7 @@ static json_t *job_json(const struct job_figures *job) {
   output_number(object, "uid", msg->job_status.uid);
   output_text(object, "user", user_name(msg->job_status.uid));
   output_text(object, "name", msg->job_status.name);
+  put_command(object, job);
   output_text(object, "state", figures_state_name(msg->job_status.state));
   output_number(object, "queue", msg->job_status.queue);
   for (size_t i = 0; i < FLAGS; i++)
@@ -370,7 +391,7 @@ int status_command(const struct request *request) {
   if (request->json)
     code = output_json(status_json(&status));
   else
-    show_status(&status);
+    code = show_status(&status);
   status_free(&status);
   return code;
 }
@@ -504,28 +525,43 @@ static struct part *collect(const struct status *status) {
   return parts;
 }
 
-static void show_parts(const struct part *part, const struct part *end) {
-  const struct gs_msg *job = part->on->job;
+static const struct table_column parts_columns[] = {
+    {"JOB", 6, 12, NULL, 0, false},     {"PID", 8, 3, NULL, 0, false},
+    {"USER", -10, 10, NULL, 0, false},  {"NAME", -16, 9, NULL, 0, false},
+    {"CLASS", -13, 8, NULL, 0, false},  {"MEMORY", 10, 7, NULL, 0, false},
+    {"ON CARD", 10, 6, NULL, 0, false}, {"GPU TIME", 10, 2, NULL, 0, false},
+    {"WAITED", 10, 1, NULL, 0, false},  {"GPUS", -4, 11, NULL, 12, true},
+    {"COMMAND", -7, 5, "", 20, true},
+};
+
+static void add_parts(struct table *table, const struct part *part, const struct part *end) {
+  const struct job_figures *on = part->on;
   uint64_t used_bytes = 0, resident_bytes = 0, gpu_ns = 0, waited_ns = 0;
+  char gpus[STATE_SIZE] = ""; /* "0 holding, 1 waiting" */
   for (const struct part *each = part; each < end; each++) {
     used_bytes += each->on->job->job_status.used_bytes;
     resident_bytes += each->on->job->job_status.resident_bytes;
     gpu_ns += each->on->terms->terms_status.gpu_ns;
     waited_ns += each->on->job->job_status.waited_ns;
+    append_text(gpus, sizeof gpus, "%s%s %s%s", each > part ? ", " : "", GPU_NUMBER_TEXT(each->on->job->gpu),
+                figures_state_name(each->on->job->job_status.state),
+                each->on->terms->terms_status.paused ? " (paused)" : "");
   }
-  printf("%6u %8d %-10s %-16s %-13s %10s %10s %10s %10s ", part->job, job->job_status.pid,
-         user_name(part->uid), job->job_status.name, class_name(part->on->terms->terms_status.class),
-         BYTES_TEXT(used_bytes), BYTES_TEXT(resident_bytes), DURATION_TEXT(gpu_ns), DURATION_TEXT(waited_ns));
-  for (const char *before = " "; part < end; part++, before = ",") /* "0 holding, 1 waiting" */
-    printf("%s %s %s%s", before, GPU_NUMBER_TEXT(part->on->job->gpu),
-           figures_state_name(part->on->job->job_status.state),
-           part->on->terms->terms_status.paused ? " (paused)" : "");
-  printf("\n");
+  table_add(table, "%u", part->job);
+  table_add(table, "%d", on->job->job_status.pid);
+  table_add(table, "%s", user_name(part->uid));
+  table_add(table, "%s", on->job->job_status.name);
+  table_add(table, "%s", class_name(on->terms->terms_status.class));
+  table_add(table, "%s", BYTES_TEXT(used_bytes));
+  table_add(table, "%s", BYTES_TEXT(resident_bytes));
+  table_add(table, "%s", DURATION_TEXT(gpu_ns));
+  table_add(table, "%s", DURATION_TEXT(waited_ns));
+  table_add(table, "%s", gpus);
+  table_add(table, "%s", figures_command(on->command, (char[GS_COMMAND_SIZE]){0}));
 }
 
-static void show_jobs(const struct part *part, const struct part *end) {
-  printf("%6s %8s %-10s %-16s %-13s %10s %10s %10s %10s  %s\n", "JOB", "PID", "USER", "NAME", "CLASS",
-         "MEMORY", "ON CARD", "GPU TIME", "WAITED", "GPUS");
+static int show_jobs(const struct part *part, const struct part *end) {
+  struct table table = {.columns = parts_columns, .count = sizeof parts_columns / sizeof *parts_columns};
   for (const struct part *next, *gang_end = part; part < end; part = next) {
     if (part == gang_end) {
       unsigned jobs = 0;
@@ -533,10 +569,11 @@ static void show_jobs(const struct part *part, const struct part *end) {
       for (const struct part *job = part; job < gang_end; job = run_end(job, gang_end, is_same_job))
         jobs++;
       if (*part->gang)
-        printf("gang %s: %u job%s\n", part->gang, jobs, jobs == 1 ? "" : "s");
+        table_add_line(&table, "gang %s: %u job%s", part->gang, jobs, jobs == 1 ? "" : "s");
     }
-    show_parts(part, next = run_end(part, gang_end, is_same_job));
+    add_parts(&table, part, next = run_end(part, gang_end, is_same_job));
   }
+  return table_print(&table, stdout, 0, table_screen_width());
 }
 
 static json_t *parts_json(const struct part *part, const struct part *end) {
@@ -548,6 +585,7 @@ static json_t *parts_json(const struct part *part, const struct part *end) {
   output_number(object, "uid", part->uid);
   output_text(object, "user", user_name(part->uid));
   output_text(object, "name", job->job_status.name);
+  put_command(object, part->on);
   output_text(object, "class", class_name(terms->terms_status.class));
   output_bool(object, "paused", terms->terms_status.paused);
   output_text(object, "gang", *part->gang ? part->gang : NULL);
@@ -586,7 +624,7 @@ int jobs_command(const struct request *request) {
   else if (request->json)
     code = show_jobs_json(parts, parts + status.job_count);
   else
-    show_jobs(parts, parts + status.job_count);
+    code = show_jobs(parts, parts + status.job_count);
   free(parts);
   status_free(&status);
   return code;

@@ -19,7 +19,9 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/words.h"
 #include "ctl/ctl.h"
+#include "ctl/table.h"
 
 #define ROOM 8192
 #define TABLE "results.tsv"
@@ -264,15 +266,24 @@ static int results_open_stream(const struct results *results, size_t index, cons
 
 /* ---- how far they are: on a terminal a line that is written anew, else a line per event ---- */
 
+#define REFRESH_NS NS_PER_S
+
 struct progress {
   size_t waiting, running, done, failed;
-  bool live; /* one line, written anew */
+  size_t tries;     /* that have ended; */
+  uint64_t took_ns; /* so long they took, all together */
+  bool live;        /* one line, written anew */
 };
 
-static void show(const struct progress *progress) {
-  if (progress->live)
-    fprintf(stderr, CLEAR "%zu running, %zu waiting, %zu done, %zu failed ", progress->running,
-            progress->waiting, progress->done, progress->failed);
+static void progress_show(const struct progress *progress, uint64_t left_ns) {
+  char left[WORDS_SIZE];
+  if (!progress->live)
+    return;
+  fprintf(stderr, CLEAR "%zu running, %zu waiting, %zu done, %zu failed", progress->running,
+          progress->waiting, progress->done, progress->failed);
+  if (left_ns != UINT64_MAX && left_ns >= NS_PER_S)
+    fprintf(stderr, ", about %s left", words_duration(left_ns / NS_PER_S * NS_PER_S, left));
+  fputc(' ', stderr);
 }
 
 static const char *clear(const struct progress *progress) { return progress->live ? CLEAR : ""; }
@@ -287,13 +298,14 @@ static void progress_start(struct progress *progress, size_t index, const char *
   if (!progress->live)
     fprintf(stderr, "gpusharectl: job %zu started%s%s: %s\n", index, gpus ? " on " : "", gpus ? gpus : "",
             command);
-  show(progress);
 }
 
 static void progress_end(struct progress *progress, size_t index, const struct ending *ending, bool again) {
   int status = ending->status;
   double took_s = (double)ending->took_ns / NS_PER_S;
   progress->running--;
+  progress->tries++;
+  progress->took_ns += ending->took_ns;
   progress->waiting += again;
   progress->failed += status != 0 && !again;
   progress->done += status == 0;
@@ -308,7 +320,6 @@ static void progress_end(struct progress *progress, size_t index, const struct e
   } else if (!progress->live) {
     fprintf(stderr, "gpusharectl: job %zu done in %.1f s\n", index, took_s);
   }
-  show(progress);
 }
 
 static void progress_close(struct progress *progress, const char *folder) {
@@ -380,6 +391,12 @@ static int set_up(const struct sweep *sweep, const struct slot *slot, int out, i
   snprintf(index, sizeof index, "%zu", slot->job);
   snprintf(count, sizeof count, "%zu", sweep->plan->list->count);
   int failed = setenv("GPUSHARE_JOB_INDEX", index, 1) | setenv("GPUSHARE_JOB_COUNT", count, 1);
+  if (sweep->plan->name) {
+    char name[GS_NAME_SIZE];
+    int room = (int)(sizeof name - strlen(index) - 2);
+    snprintf(name, sizeof name, "%.*s.%s", room, sweep->plan->name, index);
+    failed |= setenv("GPUSHARE_NAME", name, 1);
+  }
   if (slot->ending.gpus)
     failed |= setenv("CUDA_VISIBLE_DEVICES", slot->ending.gpus, 1);
   for (size_t i = 0; i < job->settings; i++)
@@ -573,6 +590,21 @@ static size_t fill_slots(struct sweep *sweep) {
   return running;
 }
 
+/* As if each took as long as those that have ended did; UINT64_MAX: none has. */
+static uint64_t time_left_ns(const struct sweep *sweep, uint64_t now_ns) {
+  const struct progress *progress = &sweep->progress;
+  size_t at_once = progress->running + progress->waiting;
+  if (progress->tries == 0 || at_once == 0)
+    return UINT64_MAX;
+  uint64_t each_ns = progress->took_ns / progress->tries, work_ns = progress->waiting * each_ns;
+  for (size_t i = 0; i < sweep->guard.count; i++) {
+    uint64_t had_ns = now_ns - sweep->slots[i].started_ns;
+    if (sweep->guard.groups[i] && had_ns < each_ns)
+      work_ns += each_ns - had_ns;
+  }
+  return work_ns / (at_once < sweep->plan->slots ? at_once : sweep->plan->slots);
+}
+
 static struct pollfd *polled_of(const struct sweep *sweep, size_t slot, int stream) {
   return &sweep->polled[1 + slot * STREAMS + (size_t)stream];
 }
@@ -583,10 +615,12 @@ static void wait_for_something(struct sweep *sweep) {
     for (int stream = 0; stream < STREAMS; stream++)
       *polled_of(sweep, i, stream) =
           (struct pollfd){.fd = sweep->slots[i].lines[stream].fd, .events = POLLIN};
-  uint64_t now_ns = clock_now_ns(), left_ns = sweep->kill_ns > now_ns ? sweep->kill_ns - now_ns : 0;
-  struct timespec left = clock_timespec(left_ns);
-  if (ppoll(sweep->polled, 1 + sweep->guard.count * STREAMS, sweep->kill_ns == UINT64_MAX ? NULL : &left,
-            NULL) < 0)
+  uint64_t now_ns = clock_now_ns(), until_ns = sweep->kill_ns;
+  if (sweep->progress.live && until_ns > now_ns + REFRESH_NS)
+    until_ns = now_ns + REFRESH_NS;
+  struct timespec most = clock_timespec(until_ns > now_ns ? until_ns - now_ns : 0);
+  progress_show(&sweep->progress, time_left_ns(sweep, now_ns));
+  if (ppoll(sweep->polled, 1 + sweep->guard.count * STREAMS, until_ns == UINT64_MAX ? NULL : &most, NULL) < 0)
     for (size_t i = 0; i < 1 + sweep->guard.count * STREAMS; i++)
       sweep->polled[i].revents = 0;
 }
@@ -661,7 +695,8 @@ static int run_all(struct sweep *sweep) {
   int code = plan->prefix ? CTL_OK : results_open(&sweep->results, plan->output);
   if (code != CTL_OK)
     return code;
-  progress_open(&sweep->progress, plan->list->count, !plan->prefix && isatty(STDERR_FILENO));
+  progress_open(&sweep->progress, plan->list->count,
+                !plan->prefix && isatty(STDERR_FILENO) && !table_screen_is_dumb());
   loop(sweep);
   for (size_t job = sweep->next; job < plan->list->count; job++) { /* not started */
     char *text = quote_command(plan->command, &plan->list->jobs[job]);

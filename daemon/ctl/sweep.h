@@ -7,6 +7,7 @@
 struct sweep_plan {
   char *const *command; /* NULL at the end */
   const struct joblist *list;
+  const char *name;   /* of the jobs, with their index behind it; NULL: none */
   size_t slots;       /* so many at once */
   unsigned retries;   /* for each job that fails */
   uint64_t grace_ns;  /* from SIGTERM to SIGKILL, once one has failed */

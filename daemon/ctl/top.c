@@ -14,15 +14,18 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "ctl/ctl.h"
+#include "ctl/table.h"
 #include "ctl/top_view.h"
 
 /* ---- line by line, for pipes ---- */
 
 #define INTERVAL_NS (2 * NS_PER_S)
+#define FIRST_NS (NS_PER_S / 4) /* whoever asks for a line does not wait long for it */
 
 static int print_lines(const struct top_model *model) {
   char line[TOP_TEXT_SIZE];
-  unsigned shown = top_text_columns(TOP_TEXT_SIZE, model);
+  size_t screen_width = table_screen_width(), width = screen_width ? screen_width : TOP_TEXT_SIZE;
+  unsigned shown = top_text_columns(width, model);
   top_text_daemon(line, model);
   puts(line);
   for (const struct top_gpu *gpu = model->gpus; gpu < model->gpus + model->status.gpu_count; gpu++) {
@@ -38,7 +41,7 @@ static int print_lines(const struct top_model *model) {
     puts(line);
   for (size_t i = 0; i < model->status.job_count; i++) {
     top_text_job(line, shown, &model->jobs[i]);
-    puts(line);
+    printf("%.*s\n", (int)width, line);
   }
   puts("");
   return CTL_OK;
@@ -68,13 +71,15 @@ static void pause_until(uint64_t at_ns) {
     ;
 }
 
-/* Rates need two looks: the first one is not shown. `times` 0: without end. */
-static int run_batch(int fd, uint64_t interval_ns, int64_t times, int (*show)(const struct top_model *)) {
+/* Rates need two looks: the first one is not shown, and the second one is after first_ns. `times` 0: without
+ * end. */
+static int run_batch(int fd, uint64_t first_ns, uint64_t interval_ns, int64_t times,
+                     int (*show)(const struct top_model *)) {
   struct top_model model = {0};
   uint64_t at_ns = clock_now_ns();
   int code = look(fd, &model);
   for (int64_t i = 0; code == CTL_OK && (times == 0 || i < times); i++) {
-    at_ns += interval_ns;
+    at_ns += i ? interval_ns : first_ns;
     pause_until(at_ns);
     code = look(fd, &model);
     if (code == CTL_OK)
@@ -507,6 +512,9 @@ static int top_live(const char *path, uint64_t interval_ns) {
 
 /* ---- the command ---- */
 
+/* Of a terminal that can only write line after line. */
+static bool screen_is_plain(void) { return isatty(STDOUT_FILENO) && table_screen_is_dumb(); }
+
 int top_command(const struct request *request) {
   const char *delay = request->delay, *count = request->run.slots;
   uint64_t interval_ns = INTERVAL_NS;
@@ -519,12 +527,13 @@ int top_command(const struct request *request) {
     return usage_error("not a number of times:", count);
   if (!request->batch && (count || request->json))
     return usage_error(count ? "-n of top is for --batch" : "--json of top is for --batch", NULL);
-  if (!request->batch)
+  if (!request->batch && !screen_is_plain())
     return top_live(daemon_path(&request->run), interval_ns);
   int code = connect_daemon(request, &fd);
   if (code != CTL_OK)
     return code;
-  code = run_batch(fd, interval_ns, times, request->json ? print_json : print_lines);
+  code = run_batch(fd, delay ? interval_ns : FIRST_NS, interval_ns, times,
+                   request->json ? print_json : print_lines);
   close(fd);
   return code;
 }

@@ -109,11 +109,11 @@ static const struct {
   int width; /* below 0: to the left */
   int importance;
 } columns[TOP_COLUMNS] = {
-    [TOP_JOB] = {"JOB", 6, 14},       [TOP_GPU] = {"GPU", 3, 13},     [TOP_PID] = {"PID", 8, 3},
-    [TOP_USER] = {"USER", -10, 6},    [TOP_NAME] = {"NAME", -16, 12}, [TOP_CLASS] = {"CLASS", -5, 5},
-    [TOP_STATE] = {"STATE", -14, 11}, [TOP_HELD] = {"GPU%", 6, 10},   [TOP_WAITED] = {"WAIT%", 6, 7},
-    [TOP_CARD] = {"ON CARD", 10, 9},  [TOP_AWAY] = {"AWAY", 10, 8},   [TOP_RATE] = {"RATE", 6, 4},
-    [TOP_LIMIT] = {"LIMIT", 10, 1},   [TOP_FROM] = {"FROM", -22, 2},
+    [TOP_JOB] = {"JOB", 6, 15},       [TOP_GPU] = {"GPU", 3, 14},     [TOP_PID] = {"PID", 8, 3},
+    [TOP_USER] = {"USER", -10, 10},   [TOP_NAME] = {"NAME", -16, 13}, [TOP_CLASS] = {"CLASS", -5, 9},
+    [TOP_STATE] = {"STATE", -14, 12}, [TOP_HELD] = {"GPU%", 6, 11},   [TOP_WAITED] = {"WAIT%", 6, 7},
+    [TOP_CARD] = {"ON CARD", 10, 8},  [TOP_AWAY] = {"AWAY", 10, 6},   [TOP_RATE] = {"RATE", 6, 5},
+    [TOP_LIMIT] = {"LIMIT", 10, 1},   [TOP_FROM] = {"FROM", -22, 2},  [TOP_COMMAND] = {"COMMAND", -20, 4},
 };
 
 /* ---- lines that grow ---- */
@@ -151,6 +151,11 @@ unsigned top_text_columns(size_t width, const struct top_model *model) {
   size_t used = width_of(TOP_JOB);
   if (model->status.gpu_count < 2)
     left &= ~(1u << TOP_GPU);
+  bool commands = false;
+  for (size_t i = 0; i < model->status.job_count; i++)
+    commands |= *model->status.jobs[i].command->command_status.text;
+  if (!commands)
+    left &= ~(1u << TOP_COMMAND);
   for (int column; (column = most_important(left & ~chosen)) >= 0; chosen |= 1u << column) {
     used += 1 + width_of(column);
     if (used > width)
@@ -236,6 +241,9 @@ static double describe(enum top_column column, const struct top_job *job, char c
   case TOP_NAME:
     append(cell, "%s", msg->job_status.name);
     return 0;
+  case TOP_COMMAND:
+    append(cell, "%s", figures_command(job->figures->command, (char[GS_COMMAND_SIZE]){0}));
+    return 0;
   default:
     append(cell, "%s", figures_from(job->figures->origin, (char[FIGURES_FROM_SIZE]){0}));
     return 0;
@@ -252,13 +260,14 @@ static void put_cell(char *cell, int column, const struct top_job *job) {
 static int compare_jobs(enum top_column column, const struct top_job *a, const struct top_job *b) {
   char one[TOP_TEXT_SIZE], other[TOP_TEXT_SIZE];
   double x = describe(column, a, one), y = describe(column, b, other);
-  bool by_text = column == TOP_USER || column == TOP_NAME || column == TOP_FROM;
+  bool by_text = column == TOP_USER || column == TOP_NAME || column == TOP_FROM || column == TOP_COMMAND;
   return by_text ? strcmp(one, other) : (x > y) - (x < y);
 }
 
-/* What is too long is cut, so that the columns stay where they are. */
+/* What is too long is cut, so that the columns stay where they are. Behind the last one there are none. */
 static void append_cell(char *line, int column, const char *text) {
-  append(line, "%s%*.*s", *line ? " " : "", columns[column].width, (int)width_of(column), text);
+  int size = column == TOP_COLUMNS - 1 ? TOP_TEXT_SIZE : (int)width_of(column);
+  append(line, "%s%*.*s", *line ? " " : "", columns[column].width, size, text);
 }
 
 void top_text_head(char *line, unsigned shown, enum top_column marked) {

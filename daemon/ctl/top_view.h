@@ -56,12 +56,14 @@ enum top_column {
   TOP_RATE,
   TOP_LIMIT,
   TOP_FROM,
+  TOP_COMMAND,
   TOP_COLUMNS
 };
 
 #define TOP_TEXT_SIZE 512 /* of every line */
 
-/* Those that a width has room for, as bits; the most telling ones, and the first one in any case. */
+/* Those that a width has room for, as bits; the most telling ones, and the first one in any case. There is no
+ * TOP_COMMAND if no command may be seen. */
 unsigned top_text_columns(size_t width, const struct top_model *model);
 
 /* The table's head, with a mark at a column (TOP_COLUMNS: none), and a row. */

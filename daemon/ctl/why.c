@@ -273,13 +273,13 @@ static int answer(const struct status *status, uint32_t job, bool json) {
 
 int why_command(const struct request *request) {
   struct status status;
-  int64_t job;
-  if (parse_integer(request->words[1], 1, UINT32_MAX, &job) < 0)
-    return usage_error("not the number of a job (see gpusharectl status):", request->words[1]);
-  int code = status_fetch(request, &status);
+  uint32_t job;
+  int code = read_job(request->words[1], &job);
+  if (code == CTL_OK)
+    code = status_fetch(request, &status);
   if (code != CTL_OK)
     return code;
-  code = answer(&status, (uint32_t)job, request->json);
+  code = answer(&status, job, request->json);
   status_free(&status);
   return code;
 }

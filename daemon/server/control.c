@@ -219,20 +219,42 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
   reply_done(daemon, peer, now_ns);
 }
 
+/* A job that this peer may take hold of: its own, or any, if it may change settings. NULL after a REPLY. */
+static struct peer *find_permitted(struct daemon *daemon, struct peer *peer, uint32_t job_id) {
+  struct peer *client = find_client(daemon, job_id);
+  if (!client)
+    peer_reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+  else if (peer->uid != client->uid && !peer_may_change(peer))
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
+  else
+    return client;
+  return NULL;
+}
+
 /* Its owner may: the program goes on, and whoever may end it may do this. */
 static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  struct peer *client = find_client(daemon, msg->evict.job);
-  if (!client) {
-    peer_reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+  struct peer *client = find_permitted(daemon, peer, msg->evict.job);
+  if (!client)
     return;
-  }
-  if (peer->uid != client->uid && !peer_may_change(peer)) {
-    peer_reply(peer, -EACCES, NOT_PERMITTED);
-    return;
-  }
   AUDIT(peer_may_change(peer), peer, "%s evicted %s", label_peer(peer).text, label_job(client).text);
   evict_client(daemon, client, peer, now_ns);
   peer_reply(peer, 0, "");
+}
+
+/* The descriptor gives no rights: what is done by it is judged by the kernel. */
+static void on_get_process(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg) {
+  struct peer *client = find_permitted(daemon, peer, msg->get_process.job);
+  if (!client)
+    return;
+  if (client->pidfd < 0) {
+    peer_reply(peer, -ENOTSUP, "the daemon has no descriptor of its process: use kill(1) with its pid");
+    return;
+  }
+  AUDIT(peer_may_change(peer), peer, "%s asked for the process of %s", label_peer(peer).text,
+        label_job(client).text);
+  struct gs_msg reply = wire_msg(GS_REPLY, GS_GPU_ALL);
+  snprintf(reply.reply.text, sizeof reply.reply.text, "pid %d, %s", client->pid, client->name);
+  peer_send_passing(peer, &reply, client->pidfd);
 }
 
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
@@ -241,13 +263,15 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     peer_read_name(peer->pid, peer->name);
   }
   if (msg->type == GS_GET_STATUS)
-    peer_send_status(peer);
+    peer_send_status(peer, msg->get_status.commands);
   else if (msg->type == GS_GET_EVENTS)
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)
     on_set_terms(daemon, peer, msg, now_ns);
   else if (msg->type == GS_EVICT)
     on_evict(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_GET_PROCESS)
+    on_get_process(daemon, peer, msg);
   else if (msg->type <= GS_SET_POLICY)
     on_set(daemon, peer, msg, now_ns);
   else

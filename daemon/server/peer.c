@@ -158,10 +158,10 @@ static bool has_said_more(const struct peer *peer) {
   return n > 0 || (n < 0 && errno == ECONNRESET);
 }
 
-void peer_send(struct peer *peer, const struct gs_msg *msg) {
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
   if (peer->closed)
     return;
-  int err = wire_send(peer->fd, msg);
+  int err = passed < 0 ? wire_send(peer->fd, msg) : wire_send_passing(peer->fd, msg, sizeof *msg, passed);
   if (err == -EAGAIN)
     peer_close(peer, "it does not read its messages");
   else if (err < 0 && !((err == -EPIPE || err == -ECONNRESET) && has_said_more(peer)))
@@ -169,6 +169,8 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
   if (!peer->closed)
     note_unread(peer);
 }
+
+void peer_send(struct peer *peer, const struct gs_msg *msg) { peer_send_passing(peer, msg, -1); }
 
 void peer_set_events(struct peer *peer, uint32_t events) {
   struct epoll_event event = {.events = events | EPOLLET, .data.ptr = peer};

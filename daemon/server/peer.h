@@ -86,6 +86,8 @@ struct peer {
   struct picture *out; /* or has one that it has not read yet; NULL: none */
   size_t out_sent;
   bool out_begun;
+  bool asks_commands;     /* it takes STATUS_COMMAND */
+  bool sees_all_commands; /* of all users */
   uint32_t sent_count;    /* messages, since it was looked how many bytes are unread */
   uint64_t unread_bytes;  /* charged for these */
   bool narrow;            /* its socket holds few */
@@ -130,6 +132,9 @@ struct peer {
 /* Send. A peer that does not read is closed. */
 void peer_send(struct peer *peer, const struct gs_msg *msg);
 
+/* Likewise, with a descriptor that goes along, and stays ours; -1: none. */
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed);
+
 /* Likewise a REPLY. */
 static inline void peer_reply(struct peer *peer, int status, const char *text) {
   struct gs_msg msg = wire_msg(GS_REPLY, GS_GPU_ALL);
@@ -142,8 +147,8 @@ static inline void peer_reply(struct peer *peer, int status, const char *text) {
 bool peer_is_behind(const struct peer *peer);
 
 /* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
- * Nothing else is received meanwhile. */
-void peer_send_status(struct peer *peer);
+ * With `commands` STATUS_COMMAND of what it may see, too. Nothing else is received meanwhile. */
+void peer_send_status(struct peer *peer, bool commands);
 
 /* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
  * added later. Of those that are not kept any more it is told how many they are, if they were displaced by

@@ -39,7 +39,7 @@ static int send_next(struct peer *peer) {
       reading->next_seq = seq;
     return err;
   }
-  /* A command line may tell more than status does: it is for its owner, and for who may change settings. */
+  /* A command line may tell more than the rest: it is for its owner, and for who may change settings. */
   const struct gs_msg *event = &entry->msg;
   bool may_see = event->event.kind != GS_EVENT_COMMAND || reading->sees_all || event->event.uid == peer->uid;
   if (seq < reading->end_seq && may_see)
@@ -132,9 +132,11 @@ static uint64_t bytes_of(const struct picture *picture) { return picture->count 
 /* ---- asking ---- */
 
 /* Nothing else is received until it has had its answer. */
-void peer_send_status(struct peer *peer) {
+void peer_send_status(struct peer *peer, bool commands) {
   if (peer->closed)
     return;
+  peer->asks_commands = commands;
+  peer->sees_all_commands = commands && peer_may_change(peer);
   peer_set_due(peer, clock_now_ns());
   list_append(&peer->server->asking, &peer->asking_link);
   peer->asks = true;
@@ -238,14 +240,23 @@ static void end_picture(struct peer *peer) {
   drop_picture(picture);
 }
 
+static bool may_see(const struct peer *peer, const struct gs_msg *msg) {
+  return msg->type != GS_STATUS_COMMAND || peer->sees_all_commands ||
+         (peer->asks_commands && msg->command_status.uid == peer->uid);
+}
+
 void pictures_send(struct peer *peer) {
   const struct picture *picture = peer->out;
   int err = 0;
   if (!peer->out_begun && !begin_picture(peer))
     return;
-  for (int i = 0; i < SENDS_PER_TURN && err == 0 && peer->out_sent < picture->count; i++)
-    if ((err = wire_send(peer->fd, &picture->msgs[peer->out_sent])) == 0)
+  for (int i = 0; i < SENDS_PER_TURN && err == 0 && peer->out_sent < picture->count; i++) {
+    const struct gs_msg *msg = &picture->msgs[peer->out_sent];
+    if (may_see(peer, msg))
+      err = wire_send(peer->fd, msg);
+    if (err == 0)
       peer->out_sent++;
+  }
   bool complete = peer->out_sent == picture->count;
   if (err == -EAGAIN)
     return;

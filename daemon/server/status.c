@@ -156,6 +156,15 @@ static struct gs_msg describe_origin(const struct sched_job *job, uint32_t index
   return msg;
 }
 
+static struct gs_msg describe_command(const struct sched_job *job, uint32_t index) {
+  const struct peer *peer = attachment_of(job)->peer;
+  struct gs_msg msg = wire_msg(GS_STATUS_COMMAND, index);
+  msg.command_status.job = job->id;
+  msg.command_status.uid = peer->uid;
+  memcpy(msg.command_status.text, peer->command, sizeof msg.command_status.text);
+  return msg;
+}
+
 /* ---- the making ---- */
 
 static bool provide_room(struct status *status, size_t count) {
@@ -180,7 +189,7 @@ void status_begin(struct daemon *daemon, uint64_t now_ns) {
   free(status->msgs);
   *status = (struct status){.looking = true, .looks = LOOKS, .number = status->number + 1, .room = 2};
   list_each(node, &daemon->scheduler.gpus) {
-    status->room += 2 + 4 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    status->room += 2 + 5 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   status->msgs = malloc(status->room * sizeof *status->msgs);
   start_over(daemon);
@@ -197,6 +206,8 @@ static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct 
     put(status, describe_terms(job, index, now_ns));
     put(status, describe_wait(job, index, now_ns));
     put(status, describe_origin(job, index));
+    if (*attachment_of(job)->peer->command)
+      put(status, describe_command(job, index));
   } else {
     scheduler_number_queue(gpu);
     put(status, describe_gpu(daemon, gpu, index));
@@ -217,7 +228,7 @@ bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
       start_over(daemon);
     } else if (status->looking && job) {
       look_at(status, job);
-    } else if (!status->looking && provide_room(status, 5)) {
+    } else if (!status->looking && provide_room(status, 6)) {
       describe(daemon, gpu, job, now_ns);
     } else if (!status->looking) {
       free(status->msgs);

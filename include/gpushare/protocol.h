@@ -113,6 +113,7 @@
   X(SET_TERMS, 69)                                                                                           \
   X(GET_EVENTS, 70)                                                                                          \
   X(EVICT, 71)                                                                                               \
+  X(GET_PROCESS, 72)                                                                                         \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -126,7 +127,8 @@
   X(EVENT, 105)                                                                                              \
   X(EVENTS_MISSED, 106)                                                                                      \
   X(EVENTS_END, 107)                                                                                         \
-  X(STATUS_ORIGIN, 112)
+  X(STATUS_ORIGIN, 112)                                                                                      \
+  X(STATUS_COMMAND, 113)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -451,11 +453,12 @@ struct gs_msg {
   union {
     struct {                   /* REGISTER */
       int32_t pid;             /* in the client's own pid namespace; 0: unknown */
-      char name[GS_NAME_SIZE]; /* program name, for people */
+      char name[GS_NAME_SIZE]; /* of the program, or what a person calls the job (GPUSHARE_NAME) */
       uint32_t flags;          /* GS_REGISTER_* */
       uint64_t command_hash;   /* of the command line: the same for each run of it; 0: unknown */
     } reg;
-    struct { /* COMMAND: the arguments, with spaces between them, as far as there is room */
+    struct { /* COMMAND: the arguments, with spaces between them, as far as there is room. If there is none
+                for all of them, folders are left out */
       char text[GS_COMMAND_SIZE];
     } command;
     struct { /* EXITING */
@@ -475,6 +478,9 @@ struct gs_msg {
     struct { /* EVICT */
       uint32_t job;
     } evict;
+    struct { /* GET_PROCESS: answered by a REPLY with a descriptor (pidfd) of the job's process beside it */
+      uint32_t job;
+    } get_process;
     struct {          /* ASK_SPATIAL */
       uint32_t class; /* enum gs_class: as it will declare */
       uint32_t count; /* of the GPUs that it sees; 0: it can't tell */
@@ -699,6 +705,15 @@ struct gs_msg {
       char name[GS_ORIGIN_SIZE];
       char container[GS_CONTAINER_SIZE]; /* the beginning of the container's id; empty: unknown */
     } origin_status;
+    struct { /* STATUS_COMMAND; gpu: its number. Follows the STATUS_ORIGIN of a job whose command the reader
+                may see: its owner, and who may change settings */
+      uint32_t job;
+      uint32_t uid; /* its owner */
+      char text[GS_COMMAND_SIZE];
+    } command_status;
+    struct {             /* GET_STATUS */
+      uint32_t commands; /* not 0: STATUS_COMMAND, too */
+    } get_status;
     struct { /* GET_EVENTS: answered by EVENTS_BEGIN, the events in their order, EVENTS_END. With follow,
                 there is no end, and what happens from then on comes as well; the reader may ask for nothing
                 else */

@@ -21,6 +21,7 @@ _gpushare_ids() { # the daemon is asked, so none when there is none
 _gpushare_values() {
   case $2 in
     JOB) _gpushare_ids "$1" job ;;
+    \[COMMAND\]) _gpushare_list "$1" | awk '/^[a-z]/ { print $1 }' ;;
     UUID*) _gpushare_ids "$1" uuid; echo all ;;
     CLASS) echo standard production opportunistic ;;
     HOW) echo managed swap off ;;
@@ -82,8 +83,9 @@ _gpushare() {
     while read -r name kinds; do
       [[ $name != "${words[0]}" ]] || read -ra given <<<"$kinds"
     done <<<"$list"
-    kind=${given[${#words[@]} - 1]-}
-    [[ -z $kind ]] || _gpushare_offer "$program" "$kind" "$current"
+    ((${#given[@]} == 0)) || kind=${given[-1]} # of "JOB..." there are many
+    [[ ${kind-} == *... ]] || kind=${given[${#words[@]} - 1]-}
+    [[ -z $kind ]] || _gpushare_offer "$program" "${kind%...}" "$current"
   fi
 }
 

@@ -360,7 +360,8 @@ static void send_register(void) {
   msg.reg.pid = getpid();
   msg.reg.command_hash = command_hash();
   msg.reg.flags = mps_choice_is_on() ? GS_REGISTER_MPS : 0;
-  strncpy(msg.reg.name, program_invocation_short_name, sizeof msg.reg.name - 1);
+  const char *name = settings()->name;
+  strncpy(msg.reg.name, *name ? name : program_invocation_short_name, sizeof msg.reg.name - 1);
   client_send(&msg);
 }
 

@@ -13,6 +13,13 @@ static bool is_class(const char *text) { return parse_class(text, &(enum gs_clas
 static bool is_duration(const char *text) { return parse_duration_ns(text, &(uint64_t){0}) == 0; }
 static bool is_size(const char *text) { return parse_bytes(text, &(uint64_t){0}) == 0; }
 
+static bool is_name(const char *text) {
+  size_t size = 0;
+  while (text[size] >= ' ' && text[size] <= '~')
+    size++;
+  return !text[size] && size < GS_NAME_SIZE;
+}
+
 static const struct {
   const char *name;
   bool (*is_right)(const char *text);
@@ -25,6 +32,7 @@ static const struct {
     {"GPUSHARE_MEMORY_SOFT_LIMIT", is_size, "a size (16G, 512M)"},
     {"GPUSHARE_EXPECTED_MEMORY", is_size, "a size (16G, 512M)"},
     {"GPUSHARE_CLASS", is_class, CLASS_NAMES},
+    {"GPUSHARE_NAME", is_name, "at most 31 printable characters of ASCII"},
 };
 
 const char *variable_complaint(const char *name, const char *text) {

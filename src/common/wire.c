@@ -79,6 +79,9 @@ static void terminate_texts(struct gs_msg *msg) {
     msg->origin_status.name[sizeof msg->origin_status.name - 1] = '\0';
     msg->origin_status.container[sizeof msg->origin_status.container - 1] = '\0';
     break;
+  case GS_STATUS_COMMAND:
+    msg->command_status.text[sizeof msg->command_status.text - 1] = '\0';
+    break;
   default:
     break;
   }

@@ -89,7 +89,13 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
   check_sent(peer, msg);
 }
 
-void peer_send_status(struct peer *peer) {
+void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) {
+  require(passed >= 0, "no descriptor goes along");
+  peer_send(peer, msg);
+}
+
+void peer_send_status(struct peer *peer, bool commands) {
+  (void)commands;
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
   require(msgs && count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
@@ -378,7 +384,7 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
   if (peer->role == PEER_CTL)
-    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(8)), 0);
+    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(9)), 0);
   if (!peer->attachments[gpu])
     return wire_msg(random_below(4) ? GS_ATTACH : GS_DECLARE, gpu);
   struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
@@ -441,6 +447,8 @@ static void fill_in(struct gs_msg *msg) {
     msg->set_terms.value = random_below(4) * unit_of(msg->set_terms.term);
   } else if (msg->type == GS_EVICT) {
     msg->evict.job = random_below(20);
+  } else if (msg->type == GS_GET_PROCESS) {
+    msg->get_process.job = random_below(20);
   } else if (is_setting(msg->type)) {
     msg->set.value = random_below(7);
     if (msg->type == GS_SET_TQ)

@@ -85,6 +85,7 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete(ctl, "set-class", "3", ""), {"standard", "production", "opportunistic"})
         self.assertEqual(complete(ctl, "--socket", "/x", "set-tq", ""), {"auto"})
         self.assertEqual(complete(ctl, "status", ""), set())
+        self.assertEqual(complete(ctl, "help", "set-e"), {"set-expected", "set-expected-memory"})
 
     def test_values_are_those_that_are_accepted(self):
         """The words that the completions know beside --help, tried on the program (which then finds no daemon)."""
@@ -108,6 +109,9 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete(self.played, "why", ""), {"7", "12"})
         self.assertEqual(complete(self.played, "set-weight", "1"), {"12"})
         self.assertEqual(complete(self.played, "set-weight", "7", ""), set())
+        self.assertEqual(complete(self.played, "pause", ""), {"7", "12"})
+        self.assertEqual(complete(self.played, "kill", "7", "1"), {"12"})
+        self.assertEqual(complete(self.played, "events", "--job", ""), {"7", "12"})
         self.assertEqual(complete(self.played, "--gpu", ""), {"GPU-1", "all"})
 
     def test_files(self):

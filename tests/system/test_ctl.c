@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <jansson.h>
 
@@ -290,6 +291,27 @@ TEST(a_stopped_process_is_named) {
   CHECK(!strstr(text, "It should run"), "%s", text);
   process_signal(jobs[stopped], SIGCONT);
   end();
+}
+
+/* The program ends by the signal, and the others go on. */
+TEST(kill) {
+  char text[4096], number[16], wanted[80];
+  struct scene_status status;
+  begin_with_jobs("on");
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  snprintf(number, sizeof number, "%u", scene_job_of(&status, jobs[0]->pid)->job_status.job);
+  snprintf(wanted, sizeof wanted, "job %s (pid %d, job): sent signal 15 (Terminated)\n", number,
+           jobs[0]->pid);
+  CHECK(scene_ctl(&scene, text, sizeof text, "kill", number, NULL) == 0, "%s", text);
+  CHECK(strcmp(text, wanted) == 0, "%s", text);
+  int how = process_wait(jobs[0]);
+  CHECK(WIFSIGNALED(how) && WTERMSIG(how) == SIGTERM, "status %d", how);
+  process_drain(jobs[1]);
+  process_expect(jobs[1], "round", NULL, 0);
+  CHECK(scene_ctl(&scene, text, sizeof text, "kill", number, NULL) == 1, "%s", text);
+  process_close_input(jobs[1]);
+  process_wait_exit(jobs[1], 0);
+  scene_end(&scene);
 }
 
 TEST(exit_codes) {

@@ -108,6 +108,55 @@ TEST(by_environment) {
   end(program);
 }
 
+static bool has_name(const struct scene_status *status, const void *argument) {
+  const struct process *program = argument;
+  const struct gs_msg *job = scene_job_of(status, program->pid);
+  return job && strcmp(job->job_status.name, "seed 7") == 0;
+}
+
+static bool is_there(const struct scene_status *status, const void *argument) {
+  return scene_job_of(status, *(const pid_t *)argument) != NULL;
+}
+
+/* It is a text from the program: the daemon, not only who shows it, takes no more than 31 characters. */
+TEST(a_name) {
+  static const char *const environment[] = {"GPUSHARE_NAME=seed 7", NULL},
+                           *const wrong[] = {"GPUSHARE_NAME=a name of no less than 32 letters", NULL};
+  char text[16384];
+  begin();
+  struct process *program = scene_start(&scene, environment, "declarer", NULL);
+  struct process *other = scene_start(&scene, wrong, "declarer", NULL);
+  start_using(program);
+  start_using(other);
+  scene_await(&scene, has_name, program, "its name");
+  scene_await(&scene, is_there, &other->pid, "the other one");
+  process_await_log(other, "GPUSHARE_NAME is at most 31 printable characters of ASCII, not 'a name of");
+  CHECK(scene_ctl(&scene, text, sizeof text, "events", NULL) == 0);
+  CHECK(strstr(text, ", seed 7) has started") && strstr(text, ", declarer) has started"), "%s", text);
+  process_close_input(other);
+  process_wait_exit(other, 0);
+  end(program);
+}
+
+/* A command that is too long for its message has no folders: what tells jobs apart are script and arguments.
+ */
+TEST(a_command_in_a_long_folder) {
+  static const char *const name =
+      "a-folder-whose-name-is-as-long-as-the-message-has-room-for-a-whole-command";
+  char folder[192], path[256], text[16384];
+  begin();
+  snprintf(folder, sizeof folder, "%s/%s", scene.folder, name);
+  CHECK(mkdir(folder, 0700) == 0);
+  snprintf(path, sizeof path, "%s/script", folder);
+  CHECK(symlink(GS_PROGRAMS "/declarer", path) == 0);
+  struct process *program = scene_start(&scene, NULL, path, "--data", folder, NULL);
+  start_using(program);
+  scene_await(&scene, is_there, &program->pid, "it is on a GPU");
+  CHECK(scene_ctl(&scene, text, sizeof text, "status", NULL) == 0);
+  CHECK(strstr(text, "  script --data a-folder-whose-name-is-as-long-as"), "%s", text);
+  end(program);
+}
+
 static bool counts_with(const struct scene_status *status, const void *argument) {
   const struct gs_msg *wait = scene_wait_of(status, *(const pid_t *)argument);
   return wait && wait->wait_status.expected_bytes == 48 * MIB;

@@ -128,6 +128,7 @@ static void write_changes(void) {
                                           {"set-limit", "1", "4G"},
                                           {"set-class", "1", "standard"},
                                           {"pause", "1"},
+                                          {"kill", "-sCONT", "1"},
                                           {"evict", "2"}};
   size_t length = 0;
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {

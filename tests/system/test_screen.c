@@ -202,6 +202,19 @@ TEST(gpus_jobs_and_their_states_are_seen) {
   end_with_jobs();
 }
 
+/* Line after line, with nothing that moves the cursor, so the line with the order is still there. */
+TEST(a_dumb_terminal_is_written_to_line_by_line) {
+  begin("TERM=dumb");
+  jobs[0] = start_job("train");
+  await_idle(jobs[0]);
+  enter(GS_CTL " top");
+  await_order("gpusharectl top", "gpushare-daemon ");
+  await(TRAIN);
+  press("C-c");
+  end_job(jobs[0]);
+  end();
+}
+
 TEST(keys) {
   begin_with_jobs("");
   await("*JOB ");
@@ -360,6 +373,9 @@ TEST(plain_text_for_pipes) {
   scene_start_daemon(&scene, "--mode", "on", NULL);
   struct process *job = start_job("train");
   await_idle(job);
+  uint64_t deadline = deadline_in(2); /* whoever asks for one look does not wait until a second one is due */
+  CHECK(scene_ctl(&scene, output, sizeof output, "top", "--batch", "-n", "1", NULL) == 0);
+  CHECK(deadline_left_ms(deadline) > 0 && strstr(output, "holding         100.0 "), "%s", output);
   CHECK(scene_ctl(&scene, output, sizeof output, "top", "--batch", "-n", "2", "-d", "0.1", NULL) == 0);
   const char *first = strstr(output, "gpushare-daemon "),
              *second = first ? strstr(first + 1, "gpushare-daemon ") : NULL;

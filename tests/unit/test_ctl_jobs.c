@@ -43,8 +43,8 @@ START_TEST(each_job_is_told_once) {
   add(3, GS_JOB_IDLE, "");
   ask("jobs", 0);
   expect_in_order(lines, sizeof lines / sizeof *lines);
-  output_has("standard         4.0 GiB    2.0 GiB       10 s        6 s   0 waiting, 1 holding\n");
-  output_has("standard         2.0 GiB    1.0 GiB        5 s        3 s   1 idle (paused)\n");
+  output_has("standard         4.0 GiB    2.0 GiB       10 s        6 s  0 waiting, 1 holding\n");
+  output_has("standard         2.0 GiB    1.0 GiB        5 s        3 s  1 idle (paused)\n");
   ask("jobs --json", 0);
   output_has_json("{'jobs': [{'job': 3, 'gang': null, 'paused': true}, {'job': 7},"
                   " {'job': 1, 'gang': 'pair', 'gpus': [{}, {'gpu': 1, 'state': 'holding'}]}, {'job': 2}]}");

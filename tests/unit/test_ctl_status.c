@@ -143,6 +143,34 @@ START_TEST(terms_have_columns_where_they_say_something) {
 }
 END_TEST
 
+/* What a person has started is told apart by its script. */
+START_TEST(commands_without_interpreter_and_folders) {
+  static const struct {
+    const char *command, *shown;
+  } cases[] = {{"/usr/bin/python3.11 -u -W ignore /home/ada/vision/train.py --lr 0.1", "train.py --lr 0.1"},
+               {"bash run.sh", "run.sh"},
+               {"python -m torch.distributed.run train.py", "python -m torch.distributed.run train.py"},
+               {"/opt/bin/python3", "python3"},
+               {"./build/job --out /tmp/x", "job --out /tmp/x"},
+               {"train\033[2J", "train?[2J"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char row[128];
+    played_begin();
+    played_add_gpu(0);
+    add_job(GS_JOB_HOLDING);
+    strcpy(played_add(GS_STATUS_COMMAND)->command_status.text, cases[i].command);
+    add_job(GS_JOB_IDLE);
+    show();
+    output_has("  STATE    COMMAND\n");
+    snprintf(row, sizeof row, "  holding  %s\n", cases[i].shown);
+    output_has(row);
+    output_has("  idle\n");
+  }
+  show_json();
+  output_has_json("{'gpus': [{'jobs': [{'command': 'train?[2J'}, {'command': null}]}]}");
+}
+END_TEST
+
 START_TEST(reasons_as_json) {
   played_add_gpu(0);
   add_job(GS_JOB_WAITING);
@@ -340,6 +368,7 @@ int main(void) {
                                 each_gpu_has_its_own_figures,
                                 what_can_be_done_with_the_work,
                                 terms_have_columns_where_they_say_something,
+                                commands_without_interpreter_and_folders,
                                 reasons_as_json,
                                 classes_and_what_they_may_use,
                                 rates_that_are_set,

@@ -425,12 +425,12 @@ END_TEST
 /* ---- what a person sees ---- */
 
 /* What comes out of a terminal that is the stderr of a command. */
-static void run_on_terminal(const char *arguments) {
+static void run_on_terminal(const char *term, const char *arguments) {
   int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   ck_assert_int_ge(terminal, 0);
   ck_assert_int_eq(grantpt(terminal), 0);
   ck_assert_int_eq(unlockpt(terminal), 0);
-  ck_assert_int_ge(run_shell("%s run %s 2>%s", GS_CTL, arguments, ptsname(terminal)), 0);
+  ck_assert_int_ge(run_shell("TERM=%s %s run %s 2>%s", term, GS_CTL, arguments, ptsname(terminal)), 0);
   size_t length = 0;
   for (ssize_t count;
        (count = read(terminal, output + length, sizeof output - 1 - length)) > 0;) /* then EIO */
@@ -441,13 +441,45 @@ static void run_on_terminal(const char *arguments) {
 
 START_TEST(a_terminal_has_one_line) {
   write_file("list", "false\ntrue\n");
-  run_on_terminal("-n 1 --output o --jobs list");
+  run_on_terminal("xterm", "-n 1 --output o --jobs list");
   output_has("\r\033[K1 running, 1 waiting, 0 done, 0 failed ");
   output_has("\r\033[Kgpusharectl: job 0 failed after ");
   output_has(": exit code 1\r\n");
   output_has("\r\033[K1 running, 0 waiting, 0 done, 1 failed ");
   output_has("\r\033[Kgpusharectl: 1 done, 1 failed, 0 not started; their output is in o\r\n");
   output_lacks("started:");
+}
+END_TEST
+
+START_TEST(a_terminal_tells_how_long_it_takes) {
+  write_file("list", "1.1\n0\n0\n");
+  run_on_terminal("xterm", "-n 1 --output o --jobs list sleep");
+  output_has("\r\033[K1 running, 2 waiting, 0 done, 0 failed ");
+  output_has("\r\033[K1 running, 1 waiting, 1 done, 0 failed, about "); /* 2 s */
+  output_has(" left ");
+}
+END_TEST
+
+START_TEST(a_dumb_terminal_has_a_line_for_each_event) {
+  run_on_terminal("dumb", "-n 2 --output o true");
+  output_has("gpusharectl: job 1 started: true\r\n");
+  output_has("gpusharectl: job 1 done in ");
+  output_lacks("\033");
+}
+END_TEST
+
+START_TEST(many_jobs_have_the_name_with_their_index) {
+  ck_assert_int_eq(run_shell("%s run -n 2 --name 'a sweep with a name that is long' --prefix sh -c "
+                             "'echo $GPUSHARE_NAME.' 2>&1",
+                             GS_CTL),
+                   2);
+  output_has("--name is at most 31 printable characters of ASCII, not 'a sweep with a name that is long'");
+  ck_assert_int_eq(run_shell("%s run -n 2 --name 'a sweep with a name, that long' --prefix sh -c "
+                             "'echo $GPUSHARE_NAME.' 2>&1",
+                             GS_CTL),
+                   0);
+  output_has("[0] a sweep with a name, that lon.0.\n");
+  output_has("[1] a sweep with a name, that lon.1.\n");
 }
 END_TEST
 
@@ -506,6 +538,9 @@ int main(void) {
                                 all_stop_and_go_on,
                                 an_ignored_signal_stays_ignored,
                                 a_terminal_has_one_line,
+                                a_terminal_tells_how_long_it_takes,
+                                a_dumb_terminal_has_a_line_for_each_event,
+                                many_jobs_have_the_name_with_their_index,
                                 wrong_usage_is_said,
                                 NULL};
   return suite_main("ctl_sweep", tests, set_up, tear_down);

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/parse.h"
@@ -278,7 +279,92 @@ TEST(jobs_can_be_paused) {
   ck_assert_int_eq(ctl("resume 2"), 1);
   output_has("there is no such job");
   ck_assert_int_eq(ctl("pause"), 2);
-  ck_assert_int_eq(ctl("pause 1 2"), 2);
+}
+
+static bool is_paused(size_t i) {
+  json_t *root = status_json(), *gpu = json_array_get(json_object_get(root, "gpus"), 0);
+  json_t *job = json_array_get(json_object_get(gpu, "jobs"), i);
+  bool paused = json_is_true(json_object_get(job, "paused"));
+  json_decref(root);
+  return paused;
+}
+
+/* One that is not there keeps the others from nothing, and a word that is no number keeps all from it. */
+TEST(several_jobs_in_one_command) {
+  for (int i = 0; i < 2; i++) /* of different processes: what is set for a job is set for its process */
+    attach_card(register_elsewhere(it), 1, 1 << 20, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(ctl("pause 1 9 2"), 1);
+  output_has("gpusharectl: job 9: there is no such job");
+  ck_assert(is_paused(0) && is_paused(1));
+  ck_assert_int_eq(ctl("resume 1 two"), 2);
+  output_has("not the number of a job (see gpusharectl status): 'two'");
+  ck_assert(is_paused(0) && is_paused(1));
+  ck_assert_int_eq(ctl("--json resume 1 2"), 0);
+  ck_assert_str_eq(output, "{\"job\":1,\"term\":\"paused\",\"value\":0}\n"
+                           "{\"job\":2,\"term\":\"paused\",\"value\":0}\n");
+  ck_assert(!is_paused(0) && !is_paused(1));
+}
+
+/* ---- whose command may be seen ---- */
+
+/* What a user finds in the status: the command, if it asks for that. */
+static int count_commands(uid_t uid, bool asks) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
+    int fd, commands = 0;
+    if (setgid(uid) < 0 || setuid(uid) < 0)
+      _exit(255);
+    fd = connect_to(it);
+    msg.get_status.commands = asks;
+    tell(fd, &msg);
+    while ((msg = hear(fd)).type != GS_STATUS_END)
+      if (msg.type == GS_STATUS_COMMAND)
+        commands += strcmp(msg.command_status.text, "curl --password 1234") == 0 ? 1 : 100;
+    _exit(commands);
+  }
+  int status;
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  return WEXITSTATUS(status);
+}
+
+TEST(commands_are_for_owners_and_who_may_change_settings) {
+  struct gs_msg msg = wire_msg(GS_COMMAND, 0);
+  strcpy(msg.command.text, "curl --password 1234");
+  tell(holding_client(), &msg);
+  ck_assert_int_eq(count_commands(getuid(), true), 1);
+  ck_assert_int_eq(count_commands(getuid(), false), 0); /* an older program would not know it */
+  if (getuid() == 0)
+    ck_assert_int_eq(count_commands(12345, true), 0);
+}
+
+/* ---- signals to jobs ---- */
+
+TEST(who_may_not_signal_a_job_is_told) {
+  holding_client();
+  ck_assert_int_eq(ctl("kill 2"), 1);
+  output_has("there is no such job");
+  ck_assert_int_eq(ctl("kill -s NOTHING 1"), 2);
+  output_has("not a signal (TERM, INT, KILL, 15): 'NOTHING'");
+  ck_assert_int_eq(ctl("kill -s SIGCONT 1"), 0); /* to this test */
+  output_has("): sent signal 18 (Continued)\n");
+  ck_assert_int_eq(ctl("--json kill -s 18 1"), 0);
+  ck_assert_str_eq(output, "{\"job\":1,\"signal\":18}\n");
+  if (getuid() != 0)
+    return;
+  pid_t pid = fork();
+  if (pid == 0) {
+    struct gs_msg msg = wire_msg(GS_GET_PROCESS, GS_GPU_ALL);
+    if (setgid(12345) < 0 || setuid(12345) < 0)
+      _exit(255);
+    msg.get_process.job = 1;
+    int fd = connect_to(it);
+    tell(fd, &msg);
+    _exit(-expect(fd, GS_REPLY).status);
+  }
+  int status;
+  ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+  ck_assert_int_eq(WEXITSTATUS(status), EACCES);
 }
 
 TEST(a_change_is_told_as_json) {
@@ -380,6 +466,48 @@ TEST(what_cannot_be_written_is_said) {
     ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s %s 2>&1 >/dev/full", it->socket, GS_CTL, commands[i]),
                      1);
     output_has("can't write the answer: No space left on device");
+  }
+}
+
+/* ---- help ---- */
+
+TEST(help_of_one_command) {
+  static const char *const ways[] = {"help pause", "pause --help", "pause 1 -h"};
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    ck_assert_int_eq(ctl(ways[i]), 0);
+    output_has("usage: gpusharectl [OPTION]... pause JOB...\n\n  pause JOB... | resume JOB...\n");
+    output_has("a paused job gets no GPU until it is resumed");
+    output_has("\n  --json  ");
+    output_lacks("evict");
+    output_lacks("--gpu");
+    output_lacks("many jobs:");
+  }
+  ck_assert_int_eq(ctl("run --help"), 0);
+  output_has("usage: gpusharectl [OPTION]... run [OPTION]... [--] PROGRAM");
+  output_has("\n  --memory HOW");
+  output_has("\nrun, many jobs:\n");
+  output_lacks("--follow");
+  ck_assert_int_eq(ctl("help"), 0);
+  output_has("COMMAND\n\n  status ");
+  output_has("exit codes: 0 done;");
+  ck_assert_int_eq(ctl("help nonsense"), 2);
+}
+
+TEST(a_misspelt_word_is_told_what_was_meant) {
+  static const struct {
+    const char *arguments, *text;
+  } wrong[] = {{"statsu", "not a command: 'statsu'; did you mean 'status'?"},
+               {"pasue 1", "did you mean 'pause'?"},
+               {"rnu true", "did you mean 'run'?"},
+               {"help evnts", "did you mean 'events'?"},
+               {"status --jsno", "unknown option '--jsno'; did you mean '--json'?"},
+               {"set-tq 5 --gup=0", "did you mean '--gpu'?"},
+               {"frobnicate", "not a command: 'frobnicate'; try --help"},
+               {"status --frobnicate", "unknown option '--frobnicate'; try --help"}};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    ck_assert_int_eq(ctl(wrong[i].arguments), 2);
+    output_has(wrong[i].text);
+    output_lacks(strstr(wrong[i].text, "try --help") ? "did you mean" : "try --help");
   }
 }
 

@@ -549,6 +549,29 @@ TEST(events_are_readable) {
   output_has("can't write the answer");
 }
 
+TEST(events_of_a_job_or_a_gpu) {
+  int one = start(GIB), other = register_elsewhere(it);
+  attach_card(other, 2, GIB, GS_ATTACH_MANAGED);
+  change_setting(it, GS_SET_TQ, 2 * NS_PER_S);
+  close(one);
+  ck_assert_int_eq(ctl("events --job 2"), 0);
+  output_has(": job 2 (");
+  output_has("  job 2 ("); /* has started, on no GPU */
+  output_lacks("job 1");
+  output_lacks("tq is");
+  ck_assert_int_eq(ctl("events --gpu GPU-02"), 0);
+  output_has(": job 2 (");
+  output_has("all GPUs: tq is 2 s");
+  output_lacks("job 1");
+  output_lacks("has started");
+  ck_assert_int_eq(ctl("events --job 2 --gpu GPU-01"), 0);
+  ck_assert_str_eq(output, "");
+  ck_assert_int_eq(ctl("events --gpu GPU-07"), 1);
+  output_has("no GPU's UUID begins with GPU-07");
+  ck_assert_int_eq(ctl("events --job one"), 2);
+  output_has("not the number of a job");
+}
+
 TEST(events_are_lines_of_json) {
   int fd = start(3 * GIB);
   take_turn(fd);

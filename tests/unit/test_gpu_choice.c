@@ -1,5 +1,5 @@
 /* test_gpu_choice.c - which GPUs a text on the command line names. */
-#include "ctl/change.h"
+#include "ctl/gpu_choice.h"
 
 #include <string.h>
 

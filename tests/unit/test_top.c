@@ -259,6 +259,25 @@ START_TEST(a_job_in_its_row) {
 }
 END_TEST
 
+/* The column is there where it says something, and nothing is cut off it. */
+START_TEST(commands_of_jobs) {
+  begin(NS_PER_S);
+  add_gpu(0, 0);
+  add_job(1, "python3", 0, 0);
+  strcpy(add(GS_STATUS_COMMAND)->command_status.text,
+         "/usr/bin/python3 /home/ada/train.py --lr 0.1 --seed 7");
+  add_job(2, "job", 0, 0);
+  finish();
+  unsigned columns = top_text_columns(119, &model);
+  top_text_head(line, columns, TOP_COLUMNS);
+  line_has("   RATE COMMAND");
+  top_text_job(line, columns, &model.jobs[0]);
+  line_has("      - train.py --lr 0.1 --seed 7");
+  top_text_head(line, top_text_columns(118, &model), TOP_COLUMNS);
+  ck_assert_ptr_null(strstr(line, "COMMAND"));
+}
+END_TEST
+
 START_TEST(narrow_tables_have_the_columns_that_tell_most) {
   play_job(0, 1);
   static const struct {
@@ -267,7 +286,7 @@ START_TEST(narrow_tables_have_the_columns_that_tell_most) {
   } cases[] = {{0, "   JOB"},
                {23, "   JOB NAME"},
                {45, "   JOB NAME             STATE            GPU%"},
-               {80, "   JOB NAME             STATE            GPU%  WAIT%    ON CARD       AWAY"}};
+               {80, "   JOB USER       NAME             CLASS STATE            GPU%  WAIT%    ON CARD"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     top_text_head(line, top_text_columns(cases[i].width, &model), TOP_COLUMNS);
     ck_assert_str_eq(line, cases[i].head);
@@ -354,7 +373,7 @@ START_TEST(jobs_are_sorted_by_a_column) {
   STEP_THROUGH({"<<<<<<", "2 *1 3 4"}); /* bench infer train train */
   ck_assert_int_eq(view.sort, TOP_NAME);
   press("N<");
-  ck_assert_int_eq(view.sort, TOP_FROM);
+  ck_assert_int_eq(view.sort, TOP_COMMAND);
   press("<F6>");
   ck_assert_int_eq(view.sort, TOP_JOB);
 }
@@ -470,6 +489,7 @@ int main(void) {
                                 a_gpu_without_turns_or_holders,
                                 bars,
                                 a_job_in_its_row,
+                                commands_of_jobs,
                                 narrow_tables_have_the_columns_that_tell_most,
                                 jobs_are_sorted_by_a_column,
                                 a_selection_stays_with_its_job,

@@ -1,7 +1,7 @@
-/* change.h - which GPUs a text on the command line names: "0", "0,2", "0:1" (a MIG instance), a UUID, or how
- * one begins ("GPU-5d3a"), as CUDA_VISIBLE_DEVICES takes it. Pure. */
-#ifndef GS_CTL_CHANGE_H
-#define GS_CTL_CHANGE_H
+/* gpu_choice.h - which GPUs a text on the command line names: "0", "0,2", "0:1" (a MIG instance), a UUID, or
+ * how one begins ("GPU-5d3a"), as CUDA_VISIBLE_DEVICES takes it. Pure. */
+#ifndef GS_CTL_GPU_CHOICE_H
+#define GS_CTL_GPU_CHOICE_H
 
 #include "ctl/figures.h"
 
