@@ -1,14 +1,14 @@
 /* health.h - the GPUs of this host; and what the devices' health follows: whether the daemon answers, and
  * whether the GPUs do. GPUs are looked at in a thread of its own, as a driver may take long to answer. */
-#ifndef GS_PLUGIN_HEALTH_H
-#define GS_PLUGIN_HEALTH_H
+#ifndef GS_KUBELET_HEALTH_H
+#define GS_KUBELET_HEALTH_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "common/parse.h"
-#include "plugin/loop.h"
+#include "kubelet/loop.h"
 
 /* ---- GPUs ---- */
 

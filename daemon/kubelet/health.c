@@ -1,7 +1,7 @@
 /* health.c - the GPUs of this host, by NVML or by the command line, and whether they and the daemon answer:
  * the daemon is asked for its status again and again over one connection, whose end tells at once that it is
  * gone; and a thread asks NVML, and looks whether device files are there. */
-#include "plugin/health.h"
+#include "kubelet/health.h"
 
 #include <ctype.h>
 #include <errno.h>
