@@ -137,7 +137,8 @@ void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
 }
 
 struct origin peer_find_origin(const struct peer *peer) {
-  return (struct origin){.kind = (enum gs_origin)(peer->job_id % (GS_ORIGIN_POD + 1)), .name = "of a test"};
+  return (struct origin){.kind = (enum gs_origin)(peer->job_id % (GS_ORIGIN_POD + 1)),
+                         .name = {(char)('0' + peer->job_id % 3)}};
 }
 
 enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach) {
@@ -378,7 +379,7 @@ static struct gs_msg sensible_msg(const struct peer *peer, bool connected) {
   if (!connected || peer->role == PEER_FRESH)
     return wire_msg(random_below(8) ? GS_REGISTER : GS_GET_STATUS, 0);
   if (peer->role == PEER_CTL)
-    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(8)), 0);
+    return wire_msg((enum gs_msg_type)(GS_SET_TQ + random_below(9)), 0);
   if (!peer->attachments[gpu])
     return wire_msg(random_below(4) ? GS_ATTACH : GS_DECLARE, gpu);
   struct gs_msg msg = wire_msg(types[random_below(sizeof types / sizeof *types)], gpu);
@@ -439,6 +440,13 @@ static void fill_in(struct gs_msg *msg) {
     msg->set_terms.job = random_below(20);
     msg->set_terms.term = random_below(GS_TERM_COUNT + 1);
     msg->set_terms.value = random_below(4) * unit_of(msg->set_terms.term);
+  } else if (msg->type == GS_ALLOT) {
+    sprintf(msg->allot.pod, "%u", random_below(3));
+    msg->allot.uuid[0] = (uint8_t)random_below(4);
+    msg->allot.share = random_below(3);
+    msg->allot.limit_bytes = random_below(3) * 300 * UNIT;
+    msg->allot.weight = random_below(3) * SCHED_WEIGHT_MAX / 2;
+    msg->allot.class = random_below(5);
   } else if (msg->type == GS_EVICT) {
     msg->evict.job = random_below(20);
   } else if (is_setting(msg->type)) {
