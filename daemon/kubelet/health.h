@@ -14,19 +14,23 @@
 
 #define GPUS_MAX 64
 #define GPUS_NODE_SIZE 108
+#define GPUS_TEXT_SIZE 65
 
 struct gpu {
   char uuid[GS_UUID_TEXT_SIZE];
-  uint64_t memory_bytes;     /* 0: unknown */
-  char node[GPUS_NODE_SIZE]; /* its device file; "": not looked at */
-  int numa;                  /* the memory that is near to it; -1: unknown */
-  void *nvml;                /* its handle; NULL: not known by NVML */
-  atomic_bool healthy;       /* written by the thread that looks */
+  unsigned index;                                             /* NVML's; else its place in the list */
+  uint64_t memory_bytes;                                      /* 0: unknown */
+  char product[GPUS_TEXT_SIZE], architecture[GPUS_TEXT_SIZE]; /* "": unknown */
+  char node[GPUS_NODE_SIZE];                                  /* its device file; "": not looked at */
+  int numa;                                                   /* the memory that is near to it; -1: unknown */
+  void *nvml;                                                 /* its handle; NULL: not known by NVML */
+  atomic_bool healthy;                                        /* written by the thread that looks */
 };
 
 struct gpus {
   struct gpu at[GPUS_MAX];
   size_t count;
+  char driver_version[GPUS_TEXT_SIZE]; /* "": unknown */
 };
 
 /* From text: "UUID[:MEMORY[:DEVICE FILE]],...", with each UUID once. 0, -EINVAL or -ENOMEM. */
