@@ -217,7 +217,7 @@ static struct grpc_result prepare_all(void *context, const ProtobufCMessage *req
     if (claim) {
       describe(driver, claim, entry->value, scratch);
     } else {
-      log_warn("claim %.256s/%.256s is not prepared: %s", asked->claims[i]->namespace_,
+      log_warn("claim %s/%s is not prepared: %s", asked->claims[i]->namespace_,
                asked->claims[i]->name, why);
       entry->value->error = scratch_print(scratch, "%s", why);
     }
@@ -310,7 +310,7 @@ static struct grpc_result note_registration(void *context, const ProtobufCMessag
     log_info("the kubelet has registered this driver");
     driver->on_registered(driver);
   } else {
-    log_error("the kubelet does not register this driver: %.256s", status->error);
+    log_error("the kubelet does not register this driver: %s", status->error);
   }
   *answer = &nothing->base;
   return rpc_done;

@@ -171,10 +171,10 @@ TEST(nonsense_is_refused) {
 }
 
 TEST(it_outlives_jobs_and_users_limits) {
-  struct user_limits users = {.count = 0};
+  struct user_limits limits = {.count = 0};
   ck_assert_int_eq(allot(ONE_POD, 7, 2 * GIB), 0);
   come(FIRST);
-  clients_set_bounds(&it, &TERMS_UNBOUNDED, &users, now_ns);
+  clients_set_bounds(&it, &TERMS_UNBOUNDED, &limits, now_ns);
   while (it.bounding)
     clients_go_on_with_bounds(&it, now_ns);
   ck_assert_int_eq(grow(FIRST, 3 * GIB), -ENOMEM);
