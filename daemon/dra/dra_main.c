@@ -7,7 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "dra/driver.h"
+#include "dra/preparer.h"
 #include "dra/publisher.h"
 #include "dra/slice.h"
 #include "kubelet/options.h"
@@ -137,7 +137,7 @@ struct program {
   struct health health;
   struct timer look, first;
   struct rpc_listener listener;
-  struct driver driver;
+  struct preparer preparer;
   struct publisher publisher;
 };
 
@@ -151,7 +151,7 @@ static void publish(struct program *program) {
 static void on_health(struct health *health) {
   struct program *program = list_entry(health, struct program, health);
   if (health->daemon_answers)
-    driver_allot_all(&program->driver);
+    preparer_allot_all(&program->preparer);
   publish(program);
 }
 
@@ -165,26 +165,26 @@ static void on_first(struct timer *timer, uint64_t now_ns) {
 static void on_look(struct timer *timer, uint64_t now_ns) {
   struct program *program = list_entry(timer, struct program, look);
   rpc_listener_renew(&program->listener);
-  driver_look_for_pods(&program->driver);
+  preparer_look_for_pods(&program->preparer);
   timer->due_ns = now_ns + LOOK_NS;
 }
 
-static void on_registered(struct driver *driver) {
-  publisher_look(&list_entry(driver, struct program, driver)->publisher);
+static void on_registered(struct preparer *preparer) {
+  publisher_look(&list_entry(preparer, struct program, preparer)->publisher);
 }
 
 /* ---- beginning and end ---- */
 
-static int open_driver(struct program *program) {
+static int open_preparer(struct program *program) {
   const struct options *options = &program->options;
-  program->driver.node = options->name;
-  program->driver.gpus = &program->gpus;
-  program->driver.store =
+  program->preparer.node = options->name;
+  program->preparer.gpus = &program->gpus;
+  program->preparer.store =
       (struct store){options->state_folder, options->cdi_folder, &options->node.container};
-  program->driver.on_registered = on_registered;
-  program->driver.endpoint = program->listener.address.sun_path;
-  int err = api_open(&program->driver.api, &options->api);
-  return err == 0 ? driver_open(&program->driver) : err;
+  program->preparer.on_registered = on_registered;
+  program->preparer.endpoint = program->listener.address.sun_path;
+  int err = api_open(&program->preparer.api, &options->api);
+  return err == 0 ? preparer_open(&program->preparer) : err;
 }
 
 static int open_publisher(struct program *program) {
@@ -205,7 +205,7 @@ static int open_health(struct program *program) {
 
 static int open_listener(struct program *program) {
   program->listener = (struct rpc_listener){.loop = &program->loop,
-                                            .service = driver_service(&program->driver),
+                                            .service = preparer_service(&program->preparer),
                                             .label = DRIVER_NAME,
                                             .patience_ns = LOOP_NEVER};
   return rpc_listener_open(&program->listener, program->options.registry_folder, SOCKET_NAME);
@@ -230,7 +230,7 @@ static int open_program(struct program *program) {
   if (err == 0)
     err = loop_add_signals(&program->loop);
   if (err == 0)
-    err = open_driver(program);
+    err = open_preparer(program);
   if (err == 0)
     err = open_publisher(program);
   if (err == 0)
@@ -244,8 +244,8 @@ static void close_program(struct program *program) {
   rpc_listener_close(&program->listener);
   health_close(&program->health);
   publisher_close(&program->publisher);
-  driver_close(&program->driver);
-  api_close(&program->driver.api);
+  preparer_close(&program->preparer);
+  api_close(&program->preparer.api);
   loop_close(&program->loop);
 }
 

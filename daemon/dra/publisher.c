@@ -65,8 +65,7 @@ static bool write_slice(struct work *work, const char *version) {
   bool done = status == 200 || status == 201;
   if (done) {
     read_text(answer, "resourceVersion", work->version, sizeof work->version);
-    log_info("published %zu GPUs, generation %ld", json_array_size(work->devices),
-             (long)work->generation);
+    log_info("published %zu GPUs, generation %ld", json_array_size(work->devices), (long)work->generation);
   }
   json_decref(slice);
   json_decref(answer);

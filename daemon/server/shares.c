@@ -17,9 +17,6 @@ struct allotment {
   uint32_t weight, class;
 };
 
-/* In the numbers of shares: users have 32 bits. */
-#define SHARE_OF_PODS (UINT64_C(1) << 63)
-
 static bool is_in_pod(const struct peer *peer, const char *pod) {
   return peer->origin.kind == GS_ORIGIN_POD && strcmp(peer->origin.name, pod) == 0;
 }
@@ -35,8 +32,6 @@ static struct allotment *find(const struct daemon *daemon, const char *pod,
 }
 
 /* ---- shares ---- */
-
-bool share_is_allotted(const struct sched_share *share) { return share->user & SHARE_OF_PODS; }
 
 /* A new one if there is none. NULL: no memory. */
 static struct sched_share *provide(struct sched_gpu *gpu, uint64_t user, uint32_t weight,

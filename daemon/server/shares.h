@@ -8,12 +8,10 @@
 
 #include <stdbool.h>
 
-#include "gpushare/protocol.h"
+#include "core/scheduler.h"
 
 struct daemon;
 struct peer;
-struct sched_gpu;
-struct sched_share;
 
 /* More than the pods of a host have GPUs. */
 #define ALLOTMENTS_MAX 4096
@@ -28,8 +26,9 @@ struct sched_share *shares_provide(const struct daemon *daemon, struct sched_gpu
  * them. */
 void shares_leave(struct sched_gpu *gpu);
 
-/* It is of pods, and so not by a user's limits. */
-bool share_is_allotted(const struct sched_share *share);
+/* In the numbers of shares: it is of pods, and so not by a user's limits. Users have 32 bits. */
+#define SHARE_OF_PODS (UINT64_C(1) << 63)
+static inline bool share_is_allotted(const struct sched_share *share) { return share->user & SHARE_OF_PODS; }
 
 /* The peer has registered: its pod's class is its own, whatever it declares. */
 void shares_on_register(struct daemon *daemon, struct peer *peer);

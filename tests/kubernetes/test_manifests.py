@@ -182,7 +182,7 @@ class DaemonSet(unittest.TestCase):
 
     def test_the_driver_may_do_what_it_asks_for(self):
         """Of the API server, by its sources: each object with each method that they name."""
-        source = "".join((ROOT / "daemon/dra" / name).read_text(encoding="utf-8") for name in ("publisher.c", "driver.c"))
+        source = "".join((ROOT / "daemon/dra" / name).read_text(encoding="utf-8") for name in ("publisher.c", "preparer.c"))
         verbs = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
         role = find(kustomize.render(DRA), "ClusterRole")
         allowed = {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}

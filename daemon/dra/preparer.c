@@ -1,7 +1,7 @@
-/* driver.c - prepares claims, each by itself: asks the API server what was granted, tells the daemon that
+/* preparer.c - prepares claims, each by itself: asks the API server what was granted, tells the daemon that
  * before any container starts, keeps it, and gives containers what they need by CDI. Each step may be
  * repeated, and what has failed is asked for again by the kubelet. */
-#include "dra/driver.h"
+#include "dra/preparer.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,8 +20,8 @@
 #define DAEMON_PATIENCE_NS (5 * NS_PER_S)
 #define PATH_SIZE 1024
 
-static struct claim *find_claim(const struct driver *driver, const char *uid) {
-  list_each(node, &driver->claims) {
+static struct claim *find_claim(const struct preparer *preparer, const char *uid) {
+  list_each(node, &preparer->claims) {
     struct claim *claim = list_entry(node, struct claim, link);
     if (strcmp(claim->uid, uid) == 0)
       return claim;
@@ -52,8 +52,8 @@ static int ask_daemon(int fd, const struct gs_msg *question, char why[WHY_SIZE])
 }
 
 /* Tells what each pod of the claim has of each of its GPUs, by all claims that are prepared now. */
-static int allot(const struct driver *driver, const struct claim *claim, char why[WHY_SIZE]) {
-  const char *socket = driver->store.container->socket;
+static int allot(const struct preparer *preparer, const struct claim *claim, char why[WHY_SIZE]) {
+  const char *socket = preparer->store.container->socket;
   int fd = wire_connect_patiently(socket, DAEMON_PATIENCE_NS), err = 0;
   if (fd < 0) {
     snprintf(why, WHY_SIZE, "no daemon answers at %s: %s", socket, strerror(-fd));
@@ -61,18 +61,18 @@ static int allot(const struct driver *driver, const struct claim *claim, char wh
   }
   for (size_t pod = 0; pod < claim->pod_count; pod++)
     for (size_t i = 0; i < claim->device_count && err == 0; i++) {
-      struct gs_msg msg = claims_allotment(&driver->claims, claim->pods[pod], claim->devices[i].gpu);
+      struct gs_msg msg = claims_allotment(&preparer->claims, claim->pods[pod], claim->devices[i].gpu);
       err = ask_daemon(fd, &msg, why);
     }
   close(fd);
   return err;
 }
 
-void driver_allot_all(struct driver *driver) {
+void preparer_allot_all(struct preparer *preparer) {
   char why[WHY_SIZE];
-  list_each(node, &driver->claims) {
+  list_each(node, &preparer->claims) {
     const struct claim *claim = list_entry(node, struct claim, link);
-    if (allot(driver, claim, why) < 0)
+    if (allot(preparer, claim, why) < 0)
       log_error("claim %s/%s is not bound: %s", claim->namespace, claim->name, why);
   }
 }
@@ -87,14 +87,14 @@ static bool is_name(const char *text) {
 }
 
 /* As the API server has it now; NULL and why. */
-static struct claim *fetch_claim(struct driver *driver, const char *namespace, const char *name,
+static struct claim *fetch_claim(struct preparer *preparer, const char *namespace, const char *name,
                                  const char *uid, char why[WHY_SIZE]) {
   char path[PATH_SIZE];
   json_t *object = NULL;
   struct claim *claim = NULL;
   snprintf(path, sizeof path, RESOURCE_API "/namespaces/%s/resourceclaims/%s", namespace, name);
-  if (api_call(&driver->api, "GET", path, NULL, &object, why) == 200)
-    claim = claim_read(object, driver->node, driver->gpus, why);
+  if (api_call(&preparer->api, "GET", path, NULL, &object, why) == 200)
+    claim = claim_read(object, preparer->node, preparer->gpus, why);
   json_decref(object);
   if (!claim || strcmp(claim->uid, uid) == 0)
     return claim;
@@ -110,9 +110,9 @@ static bool has_same_pods(const struct claim *a, const struct claim *b) {
 }
 
 /* False: the API server does not answer as it should. */
-static bool look_for_pods(struct driver *driver, struct claim *claim) {
+static bool look_for_pods(struct preparer *preparer, struct claim *claim) {
   char why[WHY_SIZE];
-  struct claim *now = fetch_claim(driver, claim->namespace, claim->name, claim->uid, why);
+  struct claim *now = fetch_claim(preparer, claim->namespace, claim->name, claim->uid, why);
   if (!now) {
     log_debug("claim %s/%s: %s", claim->namespace, claim->name, why);
     return false;
@@ -123,54 +123,54 @@ static bool look_for_pods(struct driver *driver, struct claim *claim) {
   }
   list_append(&claim->link, &now->link); /* in its place */
   list_remove(&claim->link);
-  int err = store_put(&driver->store, now);
+  int err = store_put(&preparer->store, now);
   if (err < 0)
     log_error("can't write the files of claim %s/%s: %s", now->namespace, now->name, strerror(-err));
-  if (allot(driver, claim, why) < 0 || allot(driver, now, why) < 0) /* those that have left, too */
+  if (allot(preparer, claim, why) < 0 || allot(preparer, now, why) < 0) /* those that have left, too */
     log_error("claim %s/%s is not bound: %s", now->namespace, now->name, why);
   claim_free(claim);
   return true;
 }
 
-void driver_look_for_pods(struct driver *driver) {
-  for (struct list *node = driver->claims.next, *next; node != &driver->claims; node = next) {
+void preparer_look_for_pods(struct preparer *preparer) {
+  for (struct list *node = preparer->claims.next, *next; node != &preparer->claims; node = next) {
     struct claim *claim = list_entry(node, struct claim, link);
     next = node->next;
-    if (claim->shared && !look_for_pods(driver, claim))
+    if (claim->shared && !look_for_pods(preparer, claim))
       return;
   }
 }
 
 /* ---- prepare ---- */
 
-static struct claim *prepare(struct driver *driver, const Dra__Claim *asked, char why[WHY_SIZE]) {
+static struct claim *prepare(struct preparer *preparer, const Dra__Claim *asked, char why[WHY_SIZE]) {
   if (!claim_uid_is_right(asked->uid) || !is_name(asked->namespace_) || !is_name(asked->name)) {
     snprintf(why, WHY_SIZE, "the claim has no right uid, namespace and name");
     return NULL;
   }
-  struct claim *claim = find_claim(driver, asked->uid);
-  if (claim && claim->shared && look_for_pods(driver, claim))
-    claim = find_claim(driver, asked->uid);
+  struct claim *claim = find_claim(preparer, asked->uid);
+  if (claim && claim->shared && look_for_pods(preparer, claim))
+    claim = find_claim(preparer, asked->uid);
   bool known = claim;
-  if (!known && !(claim = fetch_claim(driver, asked->namespace_, asked->name, asked->uid, why)))
+  if (!known && !(claim = fetch_claim(preparer, asked->namespace_, asked->name, asked->uid, why)))
     return NULL;
   if (!known)
-    list_append(&driver->claims, &claim->link);
-  int err = allot(driver, claim, why);
-  if (err == 0 && (err = store_put(&driver->store, claim)) < 0)
+    list_append(&preparer->claims, &claim->link);
+  int err = allot(preparer, claim, why);
+  if (err == 0 && (err = store_put(&preparer->store, claim)) < 0)
     snprintf(why, WHY_SIZE, "can't write the files of the claim: %s", strerror(-err));
   if (err == 0) {
     log_info("claim %s/%s is prepared", claim->namespace, claim->name);
     return claim;
   }
   if (!known) {
-    store_remove(&driver->store, claim->uid);
+    store_remove(&preparer->store, claim->uid);
     claim_free(claim);
   }
   return NULL;
 }
 
-static void describe(const struct driver *driver, const struct claim *claim,
+static void describe(const struct preparer *preparer, const struct claim *claim,
                      Dra__NodePrepareResourceResponse *response, struct scratch *scratch) {
   char name[CLAIM_NAME_SIZE], device[DEVICE_NAME_SIZE];
   response->devices = scratch_make_all(scratch, &dra__device__descriptor, claim->device_count);
@@ -184,7 +184,7 @@ static void describe(const struct driver *driver, const struct claim *claim,
     device_name(claim->devices[i].gpu, device);
     described->request_names[described->n_request_names++] =
         scratch_print(scratch, "%s", claim->devices[i].request);
-    described->pool_name = scratch_print(scratch, "%s", driver->node);
+    described->pool_name = scratch_print(scratch, "%s", preparer->node);
     described->device_name = scratch_print(scratch, "%s", device);
     described->cdi_device_ids[described->n_cdi_device_ids++] = scratch_print(scratch, CDI_KIND "=%s", name);
     described->cdi_device_ids[described->n_cdi_device_ids++] =
@@ -196,7 +196,7 @@ static const struct grpc_result too_many = {GRPC_INVALID_ARGUMENT, "too many cla
 
 static struct grpc_result prepare_all(void *context, const ProtobufCMessage *request, struct scratch *scratch,
                                       ProtobufCMessage **answer) {
-  struct driver *driver = context;
+  struct preparer *preparer = context;
   const Dra__NodePrepareResourcesRequest *asked = (const void *)request;
   char why[WHY_SIZE];
   if (asked->n_claims > CLAIMS_MAX)
@@ -213,12 +213,11 @@ static struct grpc_result prepare_all(void *context, const ProtobufCMessage *req
     entry->value = scratch_make(scratch, &dra__node_prepare_resource_response__descriptor);
     if (!entry->value)
       return rpc_no_memory;
-    const struct claim *claim = prepare(driver, asked->claims[i], why);
+    const struct claim *claim = prepare(preparer, asked->claims[i], why);
     if (claim) {
-      describe(driver, claim, entry->value, scratch);
+      describe(preparer, claim, entry->value, scratch);
     } else {
-      log_warn("claim %s/%s is not prepared: %s", asked->claims[i]->namespace_,
-               asked->claims[i]->name, why);
+      log_warn("claim %s/%s is not prepared: %s", asked->claims[i]->namespace_, asked->claims[i]->name, why);
       entry->value->error = scratch_print(scratch, "%s", why);
     }
   }
@@ -228,23 +227,23 @@ static struct grpc_result prepare_all(void *context, const ProtobufCMessage *req
 
 /* ---- and its undo ---- */
 
-static int unprepare(struct driver *driver, const char *uid, char why[WHY_SIZE]) {
+static int unprepare(struct preparer *preparer, const char *uid, char why[WHY_SIZE]) {
   char daemon_why[WHY_SIZE];
   if (!claim_uid_is_right(uid)) {
     snprintf(why, WHY_SIZE, "the claim has no right uid");
     return -EINVAL;
   }
-  int err = store_remove(&driver->store, uid);
+  int err = store_remove(&preparer->store, uid);
   if (err < 0) {
     snprintf(why, WHY_SIZE, "can't remove the files of the claim: %s", strerror(-err));
     return err;
   }
-  struct claim *claim = find_claim(driver, uid);
+  struct claim *claim = find_claim(preparer, uid);
   if (!claim)
     return 0;
   list_remove(&claim->link);
   /* Its containers have ended: nobody is unbound by what the daemon does not hear. */
-  if (allot(driver, claim, daemon_why) < 0)
+  if (allot(preparer, claim, daemon_why) < 0)
     log_warn("the daemon is not told that claim %s/%s has ended: %s", claim->namespace, claim->name,
              daemon_why);
   log_info("claim %s/%s is prepared no more", claim->namespace, claim->name);
@@ -254,7 +253,7 @@ static int unprepare(struct driver *driver, const char *uid, char why[WHY_SIZE])
 
 static struct grpc_result unprepare_all(void *context, const ProtobufCMessage *request,
                                         struct scratch *scratch, ProtobufCMessage **answer) {
-  struct driver *driver = context;
+  struct preparer *preparer = context;
   const Dra__NodeUnprepareResourcesRequest *asked = (const void *)request;
   char why[WHY_SIZE];
   if (asked->n_claims > CLAIMS_MAX)
@@ -272,7 +271,7 @@ static struct grpc_result unprepare_all(void *context, const ProtobufCMessage *r
     entry->value = scratch_make(scratch, &dra__node_unprepare_resource_response__descriptor);
     if (!entry->value)
       return rpc_no_memory;
-    if (unprepare(driver, asked->claims[i]->uid, why) < 0)
+    if (unprepare(preparer, asked->claims[i]->uid, why) < 0)
       entry->value->error = scratch_print(scratch, "%s", why);
   }
   *answer = &response->base;
@@ -284,14 +283,14 @@ static struct grpc_result unprepare_all(void *context, const ProtobufCMessage *r
 static struct grpc_result get_info(void *context, const ProtobufCMessage *request, struct scratch *scratch,
                                    ProtobufCMessage **answer) {
   static char v1[] = "v1.DRAPlugin", v1beta1[] = "v1beta1.DRAPlugin", *versions[] = {v1, v1beta1};
-  const struct driver *driver = context;
+  const struct preparer *preparer = context;
   Dra__PluginInfo *info = scratch_make(scratch, &dra__plugin_info__descriptor);
   (void)request;
   if (!info)
     return rpc_no_memory;
   info->type = scratch_print(scratch, "DRAPlugin");
   info->name = scratch_print(scratch, DRIVER_NAME);
-  info->endpoint = scratch_print(scratch, "%s", driver->endpoint);
+  info->endpoint = scratch_print(scratch, "%s", preparer->endpoint);
   info->supported_versions = versions;
   info->n_supported_versions = sizeof versions / sizeof *versions;
   *answer = &info->base;
@@ -300,7 +299,7 @@ static struct grpc_result get_info(void *context, const ProtobufCMessage *reques
 
 static struct grpc_result note_registration(void *context, const ProtobufCMessage *request,
                                             struct scratch *scratch, ProtobufCMessage **answer) {
-  struct driver *driver = context;
+  struct preparer *preparer = context;
   const Dra__RegistrationStatus *status = (const void *)request;
   Dra__RegistrationStatusResponse *nothing =
       scratch_make(scratch, &dra__registration_status_response__descriptor);
@@ -308,7 +307,7 @@ static struct grpc_result note_registration(void *context, const ProtobufCMessag
     return rpc_no_memory;
   if (status->plugin_registered) {
     log_info("the kubelet has registered this driver");
-    driver->on_registered(driver);
+    preparer->on_registered(preparer);
   } else {
     log_error("the kubelet does not register this driver: %s", status->error);
   }
@@ -332,17 +331,17 @@ static const struct rpc_method methods[] = {
      false},
 };
 
-struct rpc_service driver_service(struct driver *driver) {
-  return (struct rpc_service){methods, sizeof methods / sizeof *methods, driver};
+struct rpc_service preparer_service(struct preparer *preparer) {
+  return (struct rpc_service){methods, sizeof methods / sizeof *methods, preparer};
 }
 
-int driver_open(struct driver *driver) {
-  list_init(&driver->claims);
-  int err = store_open(&driver->store);
-  return err == 0 ? store_load(&driver->store, driver->node, driver->gpus, &driver->claims) : err;
+int preparer_open(struct preparer *preparer) {
+  list_init(&preparer->claims);
+  int err = store_open(&preparer->store);
+  return err == 0 ? store_load(&preparer->store, preparer->node, preparer->gpus, &preparer->claims) : err;
 }
 
-void driver_close(struct driver *driver) {
-  while (!list_empty(&driver->claims))
-    claim_free(list_entry(list_first(&driver->claims), struct claim, link));
+void preparer_close(struct preparer *preparer) {
+  while (!list_empty(&preparer->claims))
+    claim_free(list_entry(list_first(&preparer->claims), struct claim, link));
 }
