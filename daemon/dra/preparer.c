@@ -143,6 +143,15 @@ void preparer_look_for_pods(struct preparer *preparer) {
 
 /* ---- prepare ---- */
 
+/* No container has it: nobody is unbound by what the daemon does not hear. */
+static void forget(const struct preparer *preparer, struct claim *claim) {
+  char why[WHY_SIZE];
+  list_remove(&claim->link);
+  if (allot(preparer, claim, why) < 0)
+    log_warn("the daemon is not told that claim %s/%s has ended: %s", claim->namespace, claim->name, why);
+  claim_free(claim);
+}
+
 static struct claim *prepare(struct preparer *preparer, const Dra__Claim *asked, char why[WHY_SIZE]) {
   if (!claim_uid_is_right(asked->uid) || !is_name(asked->namespace_) || !is_name(asked->name)) {
     snprintf(why, WHY_SIZE, "the claim has no right uid, namespace and name");
@@ -157,17 +166,21 @@ static struct claim *prepare(struct preparer *preparer, const Dra__Claim *asked,
   if (!known)
     list_append(&preparer->claims, &claim->link);
   int err = allot(preparer, claim, why);
-  if (err == 0 && (err = store_put(&preparer->store, claim)) < 0)
+  if (err < 0) {
+    if (!known)
+      claim_free(claim);
+    return NULL;
+  }
+  if ((err = store_put(&preparer->store, claim)) < 0) {
     snprintf(why, WHY_SIZE, "can't write the files of the claim: %s", strerror(-err));
-  if (err == 0) {
-    log_info("claim %s/%s is prepared", claim->namespace, claim->name);
-    return claim;
+    if (!known) {
+      store_remove(&preparer->store, claim->uid);
+      forget(preparer, claim);
+    }
+    return NULL;
   }
-  if (!known) {
-    store_remove(&preparer->store, claim->uid);
-    claim_free(claim);
-  }
-  return NULL;
+  log_info("claim %s/%s is prepared", claim->namespace, claim->name);
+  return claim;
 }
 
 static void describe(const struct preparer *preparer, const struct claim *claim,
@@ -227,8 +240,7 @@ static struct grpc_result prepare_all(void *context, const ProtobufCMessage *req
 
 /* ---- and its undo ---- */
 
-static int unprepare(struct preparer *preparer, const char *uid, char why[WHY_SIZE]) {
-  char daemon_why[WHY_SIZE];
+static int unprepare(const struct preparer *preparer, const char *uid, char why[WHY_SIZE]) {
   if (!claim_uid_is_right(uid)) {
     snprintf(why, WHY_SIZE, "the claim has no right uid");
     return -EINVAL;
@@ -241,13 +253,8 @@ static int unprepare(struct preparer *preparer, const char *uid, char why[WHY_SI
   struct claim *claim = find_claim(preparer, uid);
   if (!claim)
     return 0;
-  list_remove(&claim->link);
-  /* Its containers have ended: nobody is unbound by what the daemon does not hear. */
-  if (allot(preparer, claim, daemon_why) < 0)
-    log_warn("the daemon is not told that claim %s/%s has ended: %s", claim->namespace, claim->name,
-             daemon_why);
   log_info("claim %s/%s is prepared no more", claim->namespace, claim->name);
-  claim_free(claim);
+  forget(preparer, claim);
   return 0;
 }
 

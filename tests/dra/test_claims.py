@@ -168,6 +168,20 @@ class Claims(unittest.TestCase):
             here.start_daemon()
             wait_until("what it is told again", lambda: here.allotted(claim.pods[0]) == (8 * GIB, 25))
 
+    def test_files_that_can_not_be_written(self):
+        with scene() as here:
+            here.wait_devices(2)
+            claim = Claim()
+            shutil.rmtree(here.cdi)
+            here.cdi.write_text("no folder")
+            here.api.put(claim.path, claim.to_object())
+            self.assertIn("can't write the files of the claim", here.kubelet.prepare(claim)[claim.uid].error)
+            self.assertEqual(here.allotted(claim.pods[0]), (0, 0))
+            here.cdi.unlink()
+            here.cdi.mkdir()
+            self.assertEqual(self.prepared(here, claim)[0].error, "")
+            self.assertEqual(set(here.specs()), {claim.uid})
+
     def test_names_that_are_paths(self):
         with scene() as here:
             here.wait_devices(2)
