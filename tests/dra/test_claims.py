@@ -260,7 +260,8 @@ class History(unittest.TestCase):
                 here.start_daemon()
                 wait_until("the daemon", lambda: (here.path / "run" / "daemon.sock").exists())
             else:
-                here.end(here.driver, signal.SIGTERM if what == "restart" else signal.SIGKILL)
+                how = signal.SIGTERM if what == "restart" else signal.SIGKILL
+                self.assertEqual(here.end(here.driver, how), 0 if what == "restart" else -signal.SIGKILL)
                 self.assertEqual(set(here.specs()), prepared)
                 here.start_driver()
                 here.kubelet.register()
