@@ -6,7 +6,8 @@ import pathlib
 import yaml
 
 KIND = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "DeviceClass"}
+CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "DeviceClass", "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding"}
 
 
 class Unknown(Exception):

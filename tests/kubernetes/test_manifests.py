@@ -190,6 +190,14 @@ class DaemonSet(unittest.TestCase):
         self.assertEqual(allowed, {"resourceslices": asked, "resourceclaims": {"get"}, "nodes": {"get"}})
         self.assertEqual(find(kustomize.render(DRA), "ClusterRoleBinding")["roleRef"]["name"], role["metadata"]["name"])
 
+    def test_the_policy_is_of_the_drivers_account(self):
+        documents = kustomize.render(DRA)
+        account = find(documents, "ServiceAccount")["metadata"]
+        (condition,) = find(documents, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+        self.assertIn(f'"system:serviceaccount:{account["namespace"]}:{account["name"]}"', condition["expression"])
+        self.assertEqual(find(documents, "ValidatingAdmissionPolicyBinding")["spec"]["policyName"],
+                         find(documents, "ValidatingAdmissionPolicy")["metadata"]["name"])
+
     def test_only_the_driver_has_a_token(self):
         documents = kustomize.render(DRA)
         self.assertFalse(kustomize.pod_spec(find(documents, "DaemonSet"))["automountServiceAccountToken"])
