@@ -298,6 +298,15 @@ static void enter_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinn
   gpu->faultless_bytes += faultless_bytes(job);
 }
 
+void books_move_to_share(struct sched_job *job, struct sched_share *share) {
+  uint64_t alleged_bytes = job->alleged_bytes;
+  set_alleged(job, 0);
+  job->share->used_bytes -= job->used_bytes;
+  job->share = share;
+  share->used_bytes += job->used_bytes;
+  set_alleged(job, alleged_bytes);
+}
+
 static void set_pinned_reach(struct sched_job *job, uint64_t bytes) {
   struct sched_gpu *gpu = job->gpu;
   gpu->pinned_reach_bytes = gpu->pinned_reach_bytes - job->pinned_reach_bytes + bytes;

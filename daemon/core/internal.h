@@ -139,6 +139,7 @@ bool books_blocked(const struct sched_job *job);
 void books_claim(struct sched_job *job);
 
 void books_set_resident(struct sched_job *job, uint64_t resident_bytes);
+void books_move_to_share(struct sched_job *job, struct sched_share *share);
 
 /* The driver has refused what is beyond so much: that is not there, even if it is what can't leave. */
 void books_note_refused(struct sched_job *job, uint64_t room_bytes);

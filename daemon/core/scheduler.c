@@ -72,7 +72,7 @@ void scheduler_remove_gpu(struct scheduler *scheduler, struct sched_gpu *gpu) {
   list_remove(&gpu->link);
 }
 
-struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t user) {
+struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint64_t user) {
   list_each(node, &gpu->shares) {
     struct sched_share *share = list_entry(node, struct sched_share, link);
     if (share->user == user)
@@ -81,7 +81,7 @@ struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t u
   return NULL;
 }
 
-void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint32_t user, uint32_t weight,
+void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint64_t user, uint32_t weight,
                          uint64_t max_bytes) {
   *share = (struct sched_share){.user = user, .weight = weight, .max_bytes = max_bytes};
   account_init(share, gpu);
@@ -572,6 +572,22 @@ void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t ma
   share->weight = weight;
   share->max_bytes = max_bytes;
   conclude(share->gpu, now_ns, change);
+}
+
+void scheduler_move_to_share(struct sched_job *job, struct sched_share *share, uint64_t now_ns,
+                             struct sched_change *change) {
+  if (job->share == share)
+    return;
+  policy_charge_so_far(job, now_ns); /* to its old share */
+  policy_leave(job, now_ns);
+  job->share->job_count--;
+  books_move_to_share(job, share);
+  share->job_count++;
+  policy_enter(job, now_ns);
+  if (job->state != GS_JOB_IDLE) /* or when it asks */
+    policy_level(job, now_ns);
+  policy_rerank(job);
+  conclude(job->gpu, now_ns, change);
 }
 
 void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory) {

@@ -156,7 +156,7 @@ struct sched_account {
 struct sched_share {
   struct sched_gpu *gpu;
   struct list link; /* gpu->shares */
-  uint32_t user;    /* the caller's */
+  uint64_t user;    /* the caller's */
   uint32_t weight;
   uint32_t job_count;
   uint64_t short_bytes;             /* what one of its jobs was refused, at most (accounting.c) */
@@ -459,18 +459,22 @@ struct sched_attach {
 };
 
 /* The user's share of the GPU, or NULL. */
-struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint32_t user);
+struct sched_share *scheduler_find_share(const struct sched_gpu *gpu, uint64_t user);
 
 /* It has kept the GPU from others, which is not forgotten yet. */
 bool sched_share_is_shunned(const struct sched_share *share);
 
 /* The user has none there. Once it has no jobs any more it may be removed; if it is shunned, it had better
  * stay until that is over. */
-void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint32_t user, uint32_t weight,
+void scheduler_add_share(struct sched_gpu *gpu, struct sched_share *share, uint64_t user, uint32_t weight,
                          uint64_t max_bytes);
 void scheduler_remove_share(struct sched_share *share);
 void scheduler_set_share(struct sched_share *share, uint32_t weight, uint64_t max_bytes, uint64_t now_ns,
                          struct sched_change *change);
+
+/* The job, which has a share, counts with this one of the same GPU from now on. */
+void scheduler_move_to_share(struct sched_job *job, struct sched_share *share, uint64_t now_ns,
+                             struct sched_change *change);
 
 void scheduler_attach(struct sched_gpu *gpu, struct sched_job *job, const struct sched_attach *attach,
                       uint64_t now_ns, struct sched_change *change);

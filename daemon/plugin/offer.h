@@ -3,19 +3,9 @@
 #ifndef GS_PLUGIN_OFFER_H
 #define GS_PLUGIN_OFFER_H
 
-#include <sys/stat.h>
-#include <sys/un.h>
-
-#include "plugin/loop.h"
+#include "kubelet/h2.h"
+#include "kubelet/rpc_listener.h"
 #include "plugin/service.h"
-
-/* Begins with descriptor and session, which stay the owner's, and no bytes that wait to be sent. */
-struct h2 {
-  int fd;
-  nghttp2_session *session;
-  const uint8_t *out;
-  size_t out_size;
-};
 
 /* Tells the kubelet of a resource, until it has understood: now, and again after each failure. */
 struct registration {
@@ -36,13 +26,7 @@ struct registration {
 struct offer {
   struct resource resource;
   const char *socket_name; /* in the kubelet's folder */
-  struct loop *loop;
-  struct source listener;
-  struct sockaddr_un address;
-  struct stat identity; /* of the file */
-  struct list connections;
-  unsigned connection_count;
-  bool watched;           /* somebody is told of changes of the devices */
+  struct rpc_listener listener;
   struct timer unwatched; /* due when the kubelet has not been told of devices for too long */
   struct registration registration;
 };

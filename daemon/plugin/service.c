@@ -13,8 +13,7 @@
 #include "deviceplugin.pb-c.h"
 
 #define CONTAINERS_MAX 64 /* in one request: the kubelet asks for one at a time */
-#define ENVS_MAX 6
-#define MOUNTS_MAX 3
+#define ENVS_MAX (CONTAINER_ENVS_MAX + 4)
 #define ID_SIZE (GS_UUID_TEXT_SIZE + 8)
 
 typedef V1beta1__ContainerAllocateRequest allocate_request;
@@ -22,70 +21,13 @@ typedef V1beta1__ContainerAllocateResponse allocate_response;
 typedef V1beta1__ContainerPreferredAllocationRequest preferred_request;
 typedef V1beta1__ContainerPreferredAllocationResponse preferred_response;
 
-static const struct grpc_result done,
-    no_memory = {GRPC_RESOURCE_EXHAUSTED, "out of memory"},
-    no_device = {GRPC_INVALID_ARGUMENT, "a device is not one of this resource"},
-    too_many = {GRPC_INVALID_ARGUMENT, "too many containers"};
-
-/* ---- memory for one answer: taken piece by piece, given back all at once ---- */
-
-struct piece {
-  struct piece *before;
-  max_align_t bytes[];
-};
-
-struct scratch {
-  struct piece *last;
-  bool failed; /* some piece was not to be had: the answer is worth nothing */
-};
-
-/* Zeroed, for `count` things of `size` bytes (count may be 0). NULL: scratch->failed. */
-static void *take(struct scratch *scratch, size_t count, size_t size) {
-  struct piece *piece =
-      count > (SIZE_MAX - sizeof *piece) / size ? NULL : calloc(1, sizeof *piece + count * size);
-  scratch->failed |= !piece;
-  if (!piece)
-    return NULL;
-  piece->before = scratch->last;
-  scratch->last = piece;
-  return piece->bytes;
-}
-
-/* Empty messages of a type: one; or pointers to `count`. NULL likewise. */
-static void *make(struct scratch *scratch, const ProtobufCMessageDescriptor *type) {
-  void *message = take(scratch, 1, type->sizeof_message);
-  if (message)
-    protobuf_c_message_init(type, message);
-  return message;
-}
-
-static void *make_all(struct scratch *scratch, const ProtobufCMessageDescriptor *type, size_t count) {
-  void **messages = take(scratch, count, sizeof *messages);
-  for (size_t i = 0; messages && i < count; i++)
-    if (!(messages[i] = make(scratch, type)))
-      return NULL;
-  return messages;
-}
-
-__attribute__((format(printf, 2, 3))) static char *print(struct scratch *scratch, const char *format, ...) {
-  char text[512]; /* paths of at most 256 bytes, and what is around them */
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
-  va_end(arguments);
-  char *copy = take(scratch, strlen(text) + 1, 1);
-  return copy ? strcpy(copy, text) : NULL;
-}
-
-static void give_back(struct scratch *scratch) {
-  for (struct piece *piece; (piece = scratch->last); free(piece))
-    scratch->last = piece->before;
-}
+static const struct grpc_result no_device = {GRPC_INVALID_ARGUMENT, "a device is not one of this resource"},
+                                too_many = {GRPC_INVALID_ARGUMENT, "too many containers"};
 
 /* ---- devices: each is named by its GPU and its number, "GPU-....7" ---- */
 
 static char *print_id(const struct resource *resource, size_t gpu, unsigned share, struct scratch *scratch) {
-  return print(scratch, "%s.%u", resource->gpus->at[gpu].uuid, share);
+  return scratch_print(scratch, "%s.%u", resource->gpus->at[gpu].uuid, share);
 }
 
 /* False: the resource has no such device. */
@@ -106,31 +48,32 @@ static bool parse_id(const struct resource *resource, const char *id, size_t *gp
 
 /* ---- GetDevicePluginOptions, PreStartContainer ---- */
 
-static struct grpc_result get_options(const struct resource *resource, const ProtobufCMessage *request,
-                                      struct scratch *scratch, ProtobufCMessage **answer) {
-  V1beta1__DevicePluginOptions *options = make(scratch, &v1beta1__device_plugin_options__descriptor);
-  (void)resource, (void)request;
+static struct grpc_result get_options(void *context, const ProtobufCMessage *request, struct scratch *scratch,
+                                      ProtobufCMessage **answer) {
+  V1beta1__DevicePluginOptions *options = scratch_make(scratch, &v1beta1__device_plugin_options__descriptor);
+  (void)context, (void)request;
   if (!options)
-    return no_memory;
+    return rpc_no_memory;
   options->get_preferred_allocation_available = true;
   *answer = &options->base;
-  return done;
+  return rpc_done;
 }
 
-static struct grpc_result prestart(const struct resource *resource, const ProtobufCMessage *request,
-                                   struct scratch *scratch, ProtobufCMessage **answer) {
+static struct grpc_result prestart(void *context, const ProtobufCMessage *request, struct scratch *scratch,
+                                   ProtobufCMessage **answer) {
+  const struct resource *resource = context;
   const V1beta1__PreStartContainerRequest *asked = (const void *)request;
   V1beta1__PreStartContainerResponse *nothing =
-      make(scratch, &v1beta1__pre_start_container_response__descriptor);
+      scratch_make(scratch, &v1beta1__pre_start_container_response__descriptor);
   size_t gpu;
   unsigned share;
   for (size_t i = 0; i < asked->n_devices_ids; i++)
     if (!parse_id(resource, asked->devices_ids[i], &gpu, &share))
       return no_device;
   if (!nothing)
-    return no_memory;
+    return rpc_no_memory;
   *answer = &nothing->base;
-  return done;
+  return rpc_done;
 }
 
 /* ---- ListAndWatch: the devices with their health ---- */
@@ -139,8 +82,8 @@ static struct grpc_result prestart(const struct resource *resource, const Protob
 static V1beta1__TopologyInfo *make_topology(const struct gpu *gpu, struct scratch *scratch) {
   if (gpu->numa < 0)
     return NULL;
-  V1beta1__TopologyInfo *topology = make(scratch, &v1beta1__topology_info__descriptor);
-  V1beta1__NUMANode **nodes = make_all(scratch, &v1beta1__numanode__descriptor, 1);
+  V1beta1__TopologyInfo *topology = scratch_make(scratch, &v1beta1__topology_info__descriptor);
+  V1beta1__NUMANode **nodes = scratch_make_all(scratch, &v1beta1__numanode__descriptor, 1);
   if (!topology || !nodes)
     return NULL;
   nodes[0]->id = gpu->numa;
@@ -149,15 +92,17 @@ static V1beta1__TopologyInfo *make_topology(const struct gpu *gpu, struct scratc
   return topology;
 }
 
-static struct grpc_result list_devices(const struct resource *resource, const ProtobufCMessage *request,
+static struct grpc_result list_devices(void *context, const ProtobufCMessage *request,
                                        struct scratch *scratch, ProtobufCMessage **answer) {
+  const struct resource *resource = context;
   static char healthy[] = "Healthy", unhealthy[] = "Unhealthy";
   size_t count = resource->gpus->count * resource->shares;
-  V1beta1__ListAndWatchResponse *response = make(scratch, &v1beta1__list_and_watch_response__descriptor);
-  V1beta1__Device **devices = make_all(scratch, &v1beta1__device__descriptor, count);
+  V1beta1__ListAndWatchResponse *response =
+      scratch_make(scratch, &v1beta1__list_and_watch_response__descriptor);
+  V1beta1__Device **devices = scratch_make_all(scratch, &v1beta1__device__descriptor, count);
   (void)request;
   if (!response || !devices)
-    return no_memory;
+    return rpc_no_memory;
   response->devices = devices;
   for (size_t i = 0; i < resource->gpus->count; i++) {
     const struct gpu *gpu = &resource->gpus->at[i];
@@ -171,7 +116,7 @@ static struct grpc_result list_devices(const struct resource *resource, const Pr
     }
   }
   *answer = &response->base;
-  return done;
+  return rpc_done;
 }
 
 /* ---- GetPreferredAllocation: which of the free shares a container should get ----
@@ -236,10 +181,10 @@ static struct grpc_result prefer(const struct resource *resource, const preferre
   unsigned share;
   if (request->allocation_size < 0 || wanted > RESOURCE_DEVICES_MAX || required > wanted)
     return (struct grpc_result){GRPC_INVALID_ARGUMENT, "the number of devices is not possible"};
-  struct choice *choice = take(scratch, 1, sizeof *choice);
-  response->deviceids = take(scratch, wanted, sizeof *response->deviceids);
+  struct choice *choice = scratch_take(scratch, 1, sizeof *choice);
+  response->deviceids = scratch_take(scratch, wanted, sizeof *response->deviceids);
   if (!choice || !response->deviceids)
-    return no_memory;
+    return rpc_no_memory;
   choice->resource = resource;
   for (size_t i = 0; i < request->n_available_deviceids; i++)
     if (parse_id(resource, request->available_deviceids[i], &gpu, &share)) { /* else it has gone */
@@ -257,24 +202,25 @@ static struct grpc_result prefer(const struct resource *resource, const preferre
       return (struct grpc_result){GRPC_INVALID_ARGUMENT, "there are not so many devices available"};
     response->deviceids[response->n_deviceids++] = print_id(resource, gpu, share, scratch);
   }
-  return done;
+  return rpc_done;
 }
 
-static struct grpc_result prefer_all(const struct resource *resource, const ProtobufCMessage *request,
-                                     struct scratch *scratch, ProtobufCMessage **answer) {
+static struct grpc_result prefer_all(void *context, const ProtobufCMessage *request, struct scratch *scratch,
+                                     ProtobufCMessage **answer) {
+  const struct resource *resource = context;
   const V1beta1__PreferredAllocationRequest *asked = (const void *)request;
   size_t count = asked->n_container_requests;
   if (count > CONTAINERS_MAX)
     return too_many;
   V1beta1__PreferredAllocationResponse *response =
-      make(scratch, &v1beta1__preferred_allocation_response__descriptor);
+      scratch_make(scratch, &v1beta1__preferred_allocation_response__descriptor);
   preferred_response **containers =
-      make_all(scratch, &v1beta1__container_preferred_allocation_response__descriptor, count);
+      scratch_make_all(scratch, &v1beta1__container_preferred_allocation_response__descriptor, count);
   if (!response || !containers)
-    return no_memory;
+    return rpc_no_memory;
   response->container_responses = containers;
   response->n_container_responses = count;
-  struct grpc_result result = done;
+  struct grpc_result result = rpc_done;
   for (size_t i = 0; i < count && result.status == GRPC_OK; i++)
     result = prefer(resource, asked->container_requests[i], containers[i], scratch);
   *answer = &response->base;
@@ -294,40 +240,29 @@ struct making {
 
 static void add_env(struct making *making, const char *name, char *value) {
   V1beta1__Entry *entry = making->response->envs[making->response->n_envs++];
-  entry->key = print(making->scratch, "%s", name);
+  entry->key = scratch_print(making->scratch, "%s", name);
   entry->value = value;
 }
 
-/* Read-only: a socket can be connected to all the same. */
-static void add_mount(struct making *making, const char *container_path, char *host_path) {
-  V1beta1__Mount *mount = making->response->mounts[making->response->n_mounts++];
-  mount->container_path = print(making->scratch, "%s", container_path);
-  mount->host_path = host_path;
-  mount->read_only = true;
-}
-
-/* The socket's folder, not the socket: a daemon that is started anew makes a new one. */
 static void add_programs(struct making *making) {
-  const struct terms_of_use *terms = making->resource->terms;
-  struct scratch *scratch = making->scratch;
-  char *folder = print(scratch, "%.*s", (int)(strrchr(terms->socket, '/') - terms->socket), terms->socket);
-  if (!folder)
-    return;
-  add_mount(making, folder, folder);
-  add_env(making, "GPUSHARE_SOCKET", print(scratch, "%s", terms->socket));
-  add_mount(making, terms->library_folder, print(scratch, "%s", terms->library_folder));
-  if (terms->preload_by_env)
-    add_env(making, "LD_PRELOAD", print(scratch, "%s/libunified.so", terms->library_folder));
-  else
-    add_mount(making, "/etc/ld.so.preload", print(scratch, "%s/ld.so.preload", terms->library_folder));
+  const struct container_needs needs = container_needs(making->resource->terms->container);
+  for (size_t i = 0; i < needs.mount_count; i++) {
+    V1beta1__Mount *mount = making->response->mounts[making->response->n_mounts++];
+    mount->container_path = scratch_print(making->scratch, "%s", needs.mounts[i].container_path);
+    mount->host_path = scratch_print(making->scratch, "%s", needs.mounts[i].host_path);
+    mount->read_only = true;
+  }
+  for (size_t i = 0; i < needs.env_count; i++)
+    add_env(making, needs.envs[i].name, scratch_print(making->scratch, "%s", needs.envs[i].value));
 }
 
 static void add_gpus(struct making *making) {
   const struct gpus *gpus = making->resource->gpus;
   allocate_response *response = making->response;
   bool by_cdi = making->resource->terms->visible_by_cdi;
-  char *list = take(making->scratch, making->gpu_count, GS_UUID_TEXT_SIZE), *end = list;
-  response->cdi_devices = make_all(making->scratch, &v1beta1__cdidevice__descriptor, making->gpu_count);
+  char *list = scratch_take(making->scratch, making->gpu_count, GS_UUID_TEXT_SIZE), *end = list;
+  response->cdi_devices =
+      scratch_make_all(making->scratch, &v1beta1__cdidevice__descriptor, making->gpu_count);
   if (!list || !response->cdi_devices)
     return;
   for (size_t i = 0; i < gpus->count; i++) {
@@ -335,7 +270,7 @@ static void add_gpus(struct making *making) {
       continue;
     if (by_cdi) {
       response->cdi_devices[response->n_cdi_devices++]->name =
-          print(making->scratch, "nvidia.com/gpu=%s", gpus->at[i].uuid);
+          scratch_print(making->scratch, "nvidia.com/gpu=%s", gpus->at[i].uuid);
       continue;
     }
     if (end > list)
@@ -359,13 +294,14 @@ static void add_terms(struct making *making) {
     least_bytes = bytes < least_bytes ? bytes : least_bytes;
   }
   if (resource->class)
-    add_env(making, "GPUSHARE_CLASS", print(making->scratch, "%s", resource->class));
+    add_env(making, "GPUSHARE_CLASS", scratch_print(making->scratch, "%s", resource->class));
   if (shares > 1) {
     unsigned weight = shares < GS_WEIGHT_MAX / GS_WEIGHT_DEFAULT ? shares * GS_WEIGHT_DEFAULT : GS_WEIGHT_MAX;
-    add_env(making, "GPUSHARE_WEIGHT", print(making->scratch, "%u", weight));
+    add_env(making, "GPUSHARE_WEIGHT", scratch_print(making->scratch, "%u", weight));
   }
   if (resource->terms->limit_memory && least_bytes > 0)
-    add_env(making, "GPUSHARE_MEMORY_LIMIT", print(making->scratch, "%lu", (unsigned long)least_bytes));
+    add_env(making, "GPUSHARE_MEMORY_LIMIT",
+            scratch_print(making->scratch, "%lu", (unsigned long)least_bytes));
 }
 
 static struct grpc_result allocate(const struct resource *resource, const allocate_request *request,
@@ -380,30 +316,31 @@ static struct grpc_result allocate(const struct resource *resource, const alloca
   }
   if (making.gpu_count == 0)
     return (struct grpc_result){GRPC_INVALID_ARGUMENT, "a container without devices"};
-  response->envs = make_all(scratch, &v1beta1__entry__descriptor, ENVS_MAX);
-  response->mounts = make_all(scratch, &v1beta1__mount__descriptor, MOUNTS_MAX);
+  response->envs = scratch_make_all(scratch, &v1beta1__entry__descriptor, ENVS_MAX);
+  response->mounts = scratch_make_all(scratch, &v1beta1__mount__descriptor, CONTAINER_MOUNTS_MAX);
   if (!response->envs || !response->mounts)
-    return no_memory;
+    return rpc_no_memory;
   add_programs(&making);
   add_gpus(&making);
   add_terms(&making);
-  return done;
+  return rpc_done;
 }
 
-static struct grpc_result allocate_all(const struct resource *resource, const ProtobufCMessage *request,
+static struct grpc_result allocate_all(void *context, const ProtobufCMessage *request,
                                        struct scratch *scratch, ProtobufCMessage **answer) {
+  const struct resource *resource = context;
   const V1beta1__AllocateRequest *asked = (const void *)request;
   size_t count = asked->n_container_requests;
   if (count > CONTAINERS_MAX)
     return too_many;
-  V1beta1__AllocateResponse *response = make(scratch, &v1beta1__allocate_response__descriptor);
+  V1beta1__AllocateResponse *response = scratch_make(scratch, &v1beta1__allocate_response__descriptor);
   allocate_response **containers =
-      make_all(scratch, &v1beta1__container_allocate_response__descriptor, count);
+      scratch_make_all(scratch, &v1beta1__container_allocate_response__descriptor, count);
   if (!response || !containers)
-    return no_memory;
+    return rpc_no_memory;
   response->container_responses = containers;
   response->n_container_responses = count;
-  struct grpc_result result = done;
+  struct grpc_result result = rpc_done;
   for (size_t i = 0; i < count && result.status == GRPC_OK; i++)
     result = allocate(resource, asked->container_requests[i], containers[i], scratch);
   *answer = &response->base;
@@ -412,16 +349,7 @@ static struct grpc_result allocate_all(const struct resource *resource, const Pr
 
 /* ---- the table ---- */
 
-struct service_method {
-  const char *path;
-  const ProtobufCMessageDescriptor *request;
-  /* *answer on GRPC_OK; it lives as long as the scratch memory, and the request. */
-  struct grpc_result (*answer)(const struct resource *resource, const ProtobufCMessage *request,
-                               struct scratch *scratch, ProtobufCMessage **answer);
-  bool lasts;
-};
-
-static const struct service_method methods[] = {
+static const struct rpc_method methods[] = {
     {"/v1beta1.DevicePlugin/GetDevicePluginOptions", &v1beta1__empty__descriptor, get_options, false},
     {"/v1beta1.DevicePlugin/ListAndWatch", &v1beta1__empty__descriptor, list_devices, true},
     {"/v1beta1.DevicePlugin/GetPreferredAllocation", &v1beta1__preferred_allocation_request__descriptor,
@@ -431,36 +359,6 @@ static const struct service_method methods[] = {
      false},
 };
 
-const struct service_method *service_find(const char *path) {
-  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
-    if (strcmp(methods[i].path, path) == 0)
-      return &methods[i];
-  return NULL;
-}
-
-bool service_lasts(const struct service_method *method) { return method->lasts; }
-
-struct service_answer service_call(const struct service_method *method, const struct resource *resource,
-                                   const uint8_t *request, size_t size) {
-  struct scratch scratch = {0};
-  struct service_answer packed = {.result = {GRPC_INTERNAL, "the request is not understood"}};
-  ProtobufCMessage *answer, *asked = protobuf_c_message_unpack(method->request, NULL, size, request);
-  if (!asked)
-    return packed;
-  packed.result = method->answer(resource, asked, &scratch, &answer);
-  if (packed.result.status == GRPC_OK && scratch.failed)
-    packed.result = no_memory;
-  if (packed.result.status == GRPC_OK) {
-    packed.size = GRPC_HEAD_SIZE + protobuf_c_message_get_packed_size(answer);
-    packed.bytes = malloc(packed.size);
-    if (packed.bytes) {
-      grpc_write_head(packed.bytes, (uint32_t)(packed.size - GRPC_HEAD_SIZE));
-      protobuf_c_message_pack(answer, packed.bytes + GRPC_HEAD_SIZE);
-    } else {
-      packed = (struct service_answer){.result = no_memory};
-    }
-  }
-  give_back(&scratch);
-  protobuf_c_message_free_unpacked(asked, NULL);
-  return packed;
+struct rpc_service service_of(struct resource *resource) {
+  return (struct rpc_service){methods, sizeof methods / sizeof *methods, resource};
 }

@@ -6,12 +6,18 @@
 #include "server/daemon.h"
 #include "server/daemon_log.h"
 #include "server/events.h"
+#include "server/shares.h"
 
 /* To a program with a limit the GPU is not larger than that. */
 static uint64_t capacity_bytes(const struct attachment *attachment) {
   uint64_t usable_bytes = sched_job_usable_bytes(&attachment->job);
-  uint64_t limit_bytes = terms_of(&attachment->peer->terms).limit_bytes;
-  return limit_bytes && limit_bytes < usable_bytes ? limit_bytes : usable_bytes;
+  const struct sched_share *share = attachment->job.share;
+  const uint64_t limits_bytes[] = {terms_of(&attachment->peer->terms).limit_bytes,
+                                   share_is_allotted(share) ? share->max_bytes : 0};
+  for (size_t i = 0; i < sizeof limits_bytes / sizeof *limits_bytes; i++)
+    if (limits_bytes[i] && limits_bytes[i] < usable_bytes)
+      usable_bytes = limits_bytes[i];
+  return usable_bytes;
 }
 
 struct gs_msg actions_attached(enum gs_msg_type type, const struct attachment *attachment) {

@@ -6,6 +6,7 @@
 #include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
+#include "server/shares.h"
 #include "shared/printable.h"
 
 /* ---- by job ---- */
@@ -142,7 +143,9 @@ void clients_go_on_with_bounds(struct daemon *daemon, uint64_t now_ns) {
       continue;
     list_each(node, &gpu->shares) {
       struct sched_share *share = list_entry(node, struct sched_share, link);
-      struct user_limit limit = clients_limit_of(daemon, share->user);
+      if (share_is_allotted(share))
+        continue;
+      struct user_limit limit = clients_limit_of(daemon, (uid_t)share->user);
       if (limit.weight != share->weight || limit.max_memory_bytes != share->max_bytes)
         scheduler_set_share(share, limit.weight, limit.max_memory_bytes, now_ns, &daemon->actions);
     }

@@ -15,6 +15,7 @@
 #include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
+#include "server/shares.h"
 
 #define NOT_PERMITTED                                                                                        \
   "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
@@ -257,6 +258,24 @@ static void on_get_process(struct daemon *daemon, struct peer *peer, const struc
   peer_send_passing(peer, &reply, client->pidfd);
 }
 
+static void on_allot(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
+  const char *wrong = shares_wrong(msg);
+  if (!peer_may_change(peer)) {
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not allot anything to a pod", label_peer(peer).text);
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
+    return;
+  }
+  if (wrong) {
+    peer_reply(peer, -EINVAL, wrong);
+    return;
+  }
+  int err = shares_allot(daemon, msg, now_ns);
+  if (err == 0)
+    log_info("%s allots pod %s %lu bytes at weight %u", label_peer(peer).text, msg->allot.pod,
+             msg->allot.limit_bytes, msg->allot.weight);
+  peer_reply(peer, err, err < 0 ? "the daemon has no room for what another pod is allotted" : "");
+}
+
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role == PEER_FRESH) {
     peer_settle(peer, PEER_CTL);
@@ -272,6 +291,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     on_evict(daemon, peer, msg, now_ns);
   else if (msg->type == GS_GET_PROCESS)
     on_get_process(daemon, peer, msg);
+  else if (msg->type == GS_ALLOT)
+    on_allot(daemon, peer, msg, now_ns);
   else if (msg->type <= GS_SET_POLICY)
     on_set(daemon, peer, msg, now_ns);
   else

@@ -121,7 +121,9 @@ struct daemon {
   struct list silent;   /* evict.c: attachments, by silent_ns; */
   struct list stayed;   /* and memory of processes that are no jobs any more, */
   uint32_t stayed_count;
-  uint64_t stayed_ns; /* which is looked at then */
+  uint64_t stayed_ns;     /* which is looked at then */
+  struct list allotments; /* shares.c */
+  unsigned allotment_count;
   struct terms_bounds bounds;
   struct user_limits users;
   const struct users *accounts; /* the server's; NULL: none are known */

@@ -11,6 +11,7 @@
 #include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
+#include "server/shares.h"
 #include "shared/printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -60,6 +61,7 @@ static void on_register(struct daemon *daemon, struct peer *peer, const struct g
   keep_register(daemon, peer, now_ns);
   clients_add(daemon, peer);
   peer->uses_mps = msg->reg.flags & GS_REGISTER_MPS;
+  shares_on_register(daemon, peer);
   peer->bounded = !peer_may_change(peer);
   clients_bound(daemon, peer);
   if (daemon->learns)
@@ -101,29 +103,6 @@ static void refuse_gpu(struct daemon *daemon, struct peer *peer, const struct gs
   peer_send(peer, &answer);
 }
 
-/* The user's share of the GPU. NULL: no memory. */
-static struct sched_share *provide_share(const struct daemon *daemon, struct sched_gpu *gpu, uid_t uid) {
-  struct sched_share *share = scheduler_find_share(gpu, uid);
-  if (share || !(share = malloc(sizeof *share)))
-    return share;
-  struct user_limit limit = clients_limit_of(daemon, uid);
-  scheduler_add_share(gpu, share, uid, limit.weight, limit.max_memory_bytes);
-  return share;
-}
-
-/* Those without jobs go, but for those whose jobs others have waited for: a user does not get out of that by
- * ending them. */
-static void leave_shares(struct sched_gpu *gpu) {
-  for (struct list *node = gpu->shares.next, *next; node != &gpu->shares; node = next) {
-    struct sched_share *share = list_entry(node, struct sched_share, link);
-    next = node->next;
-    if (share->job_count > 0 || sched_share_is_shunned(share))
-      continue;
-    scheduler_remove_share(share);
-    free(share);
-  }
-}
-
 static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   uint64_t retry_ns = 0;
   if (user_charge_all(peer->user, &attachment_cost) < 0) {
@@ -133,7 +112,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
   }
   struct attachment *attachment = malloc(sizeof *attachment);
   struct sched_gpu *gpu = attachment ? gpus_provide(daemon, peer, msg, now_ns, &retry_ns) : NULL;
-  struct sched_share *share = gpu ? provide_share(daemon, gpu, peer->uid) : NULL;
+  struct sched_share *share = gpu ? shares_provide(daemon, gpu, peer) : NULL;
   if (!share) {
     free(attachment);
     user_release_all(peer->user, &attachment_cost);
@@ -202,7 +181,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   uint64_t stays_bytes = peer->evicted && !attachment->job.managed ? attachment->job.resident_bytes : 0;
   scheduler_detach(&attachment->job, now_ns, &daemon->actions);
   evict_leave_bytes(daemon, gpu, peer, stays_bytes, now_ns);
-  leave_shares(gpu);
+  shares_leave(gpu);
   clients_leave_gang(attachment);
   free(attachment);
   user_release_all(peer->user, &attachment_cost);
@@ -505,6 +484,7 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   list_init(&daemon->held);
   list_init(&daemon->silent);
   list_init(&daemon->stayed);
+  list_init(&daemon->allotments);
   kept_init(&daemon->kept);
 }
 
@@ -543,4 +523,5 @@ void daemon_end(struct daemon *daemon) {
   record_end(&daemon->runs);
   free(daemon->status.msgs);
   gpus_end(daemon);
+  shares_end(daemon);
 }

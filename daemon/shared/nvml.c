@@ -37,6 +37,8 @@ static struct {
   int (*mig_mode)(void *, unsigned *, unsigned *);
   int (*part_limit)(void *, unsigned *);
   int (*part)(void *, unsigned, void **);
+  int (*architecture)(void *, unsigned *);
+  int (*driver_version)(char *, unsigned);
 } nvml;
 
 static const struct {
@@ -56,6 +58,8 @@ static const struct {
     {"nvmlDeviceGetMigMode", &nvml.mig_mode, true},
     {"nvmlDeviceGetMaxMigDeviceCount", &nvml.part_limit, true},
     {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml.part, true},
+    {"nvmlDeviceGetArchitecture", &nvml.architecture, true},
+    {"nvmlSystemGetDriverVersion", &nvml.driver_version, true},
 };
 
 static int fail(char why[NVML_WHY_SIZE], const char *text) {
@@ -109,6 +113,21 @@ int nvml_bus_id(void *device, char text[NVML_TEXT_SIZE]) {
   memcpy(text, pci.bus_id, sizeof pci.bus_id);
   text[sizeof pci.bus_id] = '\0';
   return 0;
+}
+
+int nvml_architecture(void *device, char text[NVML_TEXT_SIZE]) {
+  static const char *const names[] = {"",       "",       "Kepler", "Maxwell", "Pascal",   "Volta",
+                                      "Turing", "Ampere", "Ada",    "Hopper",  "Blackwell"};
+  unsigned number;
+  if (!nvml.architecture || nvml.architecture(device, &number) != 0 ||
+      number >= sizeof names / sizeof *names || !*names[number])
+    return -EIO;
+  strcpy(text, names[number]);
+  return 0;
+}
+
+int nvml_driver_version(char text[NVML_TEXT_SIZE]) {
+  return nvml.driver_version && nvml.driver_version(text, NVML_TEXT_SIZE) == 0 ? 0 : -EIO;
 }
 
 int nvml_minor(void *device, unsigned *minor) { return nvml.minor(device, minor) == 0 ? 0 : -EIO; }

@@ -23,6 +23,10 @@ int nvml_uuid(void *device, char text[NVML_TEXT_SIZE]);
 int nvml_bus_id(void *device, char text[NVML_TEXT_SIZE]);
 int nvml_name(void *device, char text[NVML_TEXT_SIZE]);
 
+/* "Hopper", and "580.95.05" of the driver. 0, or -EIO, also where NVML has no such function. */
+int nvml_architecture(void *device, char text[NVML_TEXT_SIZE]);
+int nvml_driver_version(char text[NVML_TEXT_SIZE]);
+
 /* The number in /dev/nvidia0. 0 or -EIO. */
 int nvml_minor(void *device, unsigned *minor);
 

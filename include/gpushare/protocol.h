@@ -59,6 +59,7 @@
 #define GS_GANG_SIZE 48
 #define GS_ORIGIN_SIZE 64
 #define GS_CONTAINER_SIZE 16
+#define GS_POD_SIZE 40
 #define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
@@ -114,6 +115,7 @@
   X(GET_EVENTS, 70)                                                                                          \
   X(EVICT, 71)                                                                                               \
   X(GET_PROCESS, 72)                                                                                         \
+  X(ALLOT, 73)                                                                                               \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -181,6 +183,7 @@ enum gs_class {
   GS_CLASS_PRODUCTION = 1,    /* keeps its speed whatever opportunistic jobs do */
   GS_CLASS_OPPORTUNISTIC = 2, /* has what production jobs leave over */
 };
+#define GS_CLASS_UNSAID 3u /* ALLOT: as the program says */
 
 /* What a job shall tell by PROGRESS. */
 enum gs_watch {
@@ -608,6 +611,15 @@ struct gs_msg {
       uint32_t term;  /* enum gs_term */
       uint64_t value; /* priority: as int64_t */
     } set_terms;
+    struct { /* ALLOT: what the jobs of a pod have of a GPU together, whatever they ask for and whosoever they
+                are. Answered by REPLY */
+      uint8_t uuid[GS_UUID_SIZE];
+      uint64_t share;        /* pods with the same number have it together */
+      uint64_t limit_bytes;  /* of memory; 0: none */
+      uint32_t weight;       /* of the share, as of a user's; 0: jobs that come are their users' again */
+      uint32_t class;        /* enum gs_class, of all jobs of the pod; GS_CLASS_UNSAID */
+      char pod[GS_POD_SIZE]; /* its uid, as in the names of its control groups */
+    } allot;
     struct {                       /* REPLY; status 0 or -errno */
       char text[GS_MSG_SIZE - 24]; /* one clear line when status is not 0 */
     } reply;

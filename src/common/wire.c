@@ -51,6 +51,9 @@ static void terminate_texts(struct gs_msg *msg) {
   case GS_COMMAND:
     msg->command.text[sizeof msg->command.text - 1] = '\0';
     break;
+  case GS_ALLOT:
+    msg->allot.pod[sizeof msg->allot.pod - 1] = '\0';
+    break;
   case GS_EVENT:
     if (msg->event.kind == GS_EVENT_COMMAND)
       msg->event.text[sizeof msg->event.text - 1] = '\0';

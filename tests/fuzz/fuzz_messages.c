@@ -143,7 +143,8 @@ void peer_read_name(pid_t pid, char name[GS_NAME_SIZE]) {
 }
 
 struct origin peer_find_origin(const struct peer *peer) {
-  return (struct origin){.kind = (enum gs_origin)(peer->job_id % (GS_ORIGIN_POD + 1)), .name = "of a test"};
+  return (struct origin){.kind = (enum gs_origin)(peer->job_id % (GS_ORIGIN_POD + 1)),
+                         .name = {(char)('0' + peer->job_id % 3)}};
 }
 
 enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach) {
@@ -445,6 +446,13 @@ static void fill_in(struct gs_msg *msg) {
     msg->set_terms.job = random_below(20);
     msg->set_terms.term = random_below(GS_TERM_COUNT + 1);
     msg->set_terms.value = random_below(4) * unit_of(msg->set_terms.term);
+  } else if (msg->type == GS_ALLOT) {
+    sprintf(msg->allot.pod, "%u", random_below(3));
+    msg->allot.uuid[0] = (uint8_t)random_below(4);
+    msg->allot.share = random_below(3);
+    msg->allot.limit_bytes = random_below(3) * 300 * UNIT;
+    msg->allot.weight = random_below(3) * SCHED_WEIGHT_MAX / 2;
+    msg->allot.class = random_below(5);
   } else if (msg->type == GS_EVICT) {
     msg->evict.job = random_below(20);
   } else if (msg->type == GS_GET_PROCESS) {

@@ -21,8 +21,8 @@
 #include "common/splitmix.h"
 #include "deviceplugin.pb-c.h"
 #include "fuzz_files.h"
-#include "plugin/grpc.h"
-#include "plugin/rpc_server.h"
+#include "kubelet/grpc.h"
+#include "kubelet/rpc_server.h"
 #include "plugin/service.h"
 
 #define HEAD_SIZE 3
@@ -45,7 +45,9 @@ static const char *const paths[] = {
 static struct {
   struct gpus gpus;
   struct terms_of_use terms;
+  struct container_terms container;
   struct resource resource;
+  struct rpc_service service;
   bool daemon_answers;
   struct rpc_server server;
   bool broken; /* the connection */
@@ -135,10 +137,10 @@ static void check_answer(const char *path, const uint8_t *message, size_t size) 
 }
 
 static void ask(const char *path, const uint8_t *message, size_t size) {
-  const struct service_method *method = service_find(path);
+  const struct rpc_method *method = rpc_find(&world.service, path);
   if (!method)
     return;
-  struct service_answer answer = service_call(method, &world.resource, message, size);
+  struct rpc_answer answer = rpc_call(&world.service, method, message, size);
   require(answer.result.status == GRPC_OK ? answer.size >= GRPC_HEAD_SIZE && answer.bytes
                                           : !answer.bytes && answer.result.text,
           "neither an answer nor a reason");
@@ -157,16 +159,18 @@ static void begin(void) {
               &world.gpus,
               "GPU-00000000-0000-0000-0000-000000000001:80G,GPU-00000000-0000-0000-0000-000000000002") == 0,
           "GPUs are not understood");
-  world.terms = (struct terms_of_use){
-      .socket = "/run/gpushare/daemon.sock", .library_folder = "/lib/gs", .limit_memory = true};
+  world.container =
+      (struct container_terms){.socket = "/run/gpushare/daemon.sock", .library_folder = "/lib/gs"};
+  world.terms = (struct terms_of_use){.container = &world.container, .limit_memory = true};
   world.resource = (struct resource){.name = "fuzz",
                                      .shares = 8,
                                      .class = "opportunistic",
                                      .gpus = &world.gpus,
                                      .terms = &world.terms,
                                      .daemon_answers = &world.daemon_answers};
+  world.service = service_of(&world.resource);
   world.next_stream = 1;
-  require(rpc_server_open(&world.server, &world.resource) == 0, "no server");
+  require(rpc_server_open(&world.server, &world.service) == 0, "no server");
   feed((const uint8_t *)NGHTTP2_CLIENT_MAGIC, NGHTTP2_CLIENT_MAGIC_LEN);
   feed(settings, sizeof settings);
   call("/v1beta1.DevicePlugin/GetDevicePluginOptions", NULL, 0, true, true);

@@ -6,7 +6,8 @@ import pathlib
 import yaml
 
 KIND = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-CLUSTER_WIDE = {"Namespace"}
+CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "DeviceClass", "ValidatingAdmissionPolicy",
+                "ValidatingAdmissionPolicyBinding"}
 
 
 class Unknown(Exception):
@@ -69,13 +70,17 @@ def apply_patch(documents, entry):
 
 def apply_operation(document, operation):
     expect_only(operation, {"op", "path", "value"}, "patch")
-    if operation["op"] != "add":
+    if operation["op"] not in ("add", "replace"):
         raise Unknown(operation["op"])
     *way, last = operation["path"].removeprefix("/").split("/")
     place = document
     for step in way:
         place = place[int(step)] if isinstance(place, list) else place[step]
-    if isinstance(place, dict):
+    if operation["op"] == "replace":
+        last = int(last) if isinstance(place, list) else last
+        place[last]  # it is there
+        place[last] = operation["value"]
+    elif isinstance(place, dict):
         place[last] = operation["value"]
     elif last == "-":
         place.append(operation["value"])

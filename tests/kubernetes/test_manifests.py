@@ -1,5 +1,5 @@
 """What packaging/kubernetes holds: rendered, against the schemas of Kubernetes, and against what the programs take.
-usage: test_manifests.py FOLDER DAEMON PLUGIN
+usage: test_manifests.py FOLDER DAEMON PLUGIN [DRA DRIVER]
 
 Needs PyYAML; ends with 77 without it. With kubernetes-validate the documents are held against the real schemas, and it ends
 with 77 without that, too; with kubectl or kustomize what they render is compared with what kustomize.py renders, which counts
@@ -35,9 +35,12 @@ except ImportError:
 FOLDER = pathlib.Path(sys.argv[1])
 ROOT = FOLDER.parent.parent
 DAEMON, PLUGIN = sys.argv[2:4]
+DRA_DRIVER = sys.argv[4] if len(sys.argv) > 4 else None
 RENDERED = [FOLDER / "base", FOLDER / "overlays/opportunistic", FOLDER / "overlays/runtime-class"]
+DRA = FOLDER / "overlays/dra"
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
 VERSIONS = ("1.25", "1.29", "1.37")
+DRA_VERSIONS = ("1.34", "1.36", "1.37")  # that have resource.k8s.io/v1 and consumable capacity
 PATIENCE_S = 30
 
 
@@ -70,17 +73,18 @@ def container_of(documents, name):
 
 class Schemas(unittest.TestCase):
     def documents(self):
-        for folder in RENDERED:
+        """Each with the versions that it is for."""
+        for folder in [*RENDERED, DRA]:
             for document in kustomize.render(folder):
-                yield folder.name, document
+                yield folder.name, document, DRA_VERSIONS if folder == DRA else VERSIONS
         for path in EXAMPLES:
             for document in kustomize.read_documents(path):
-                yield path.name, document
+                yield path.name, document, DRA_VERSIONS if path.name == "claim.yaml" else VERSIONS
 
     @unittest.skipUnless(kubernetes_validate, "no kubernetes-validate")
     def test_of_kubernetes(self):
-        for name, document in self.documents():
-            for version in VERSIONS:
+        for name, document, versions in self.documents():
+            for version in versions:
                 with self.subTest(name=name, kind=document["kind"], version=version):
                     kubernetes_validate.validate(document, version, strict=True)
 
@@ -89,7 +93,7 @@ class Schemas(unittest.TestCase):
         def by_name(documents):
             return {(d["kind"], d["metadata"]["name"]): d for d in map(without_hash, documents)}
 
-        for folder in RENDERED:
+        for folder in [*RENDERED, DRA]:
             with self.subTest(folder=folder.name):
                 text = subprocess.run([*find_kustomize(), folder], capture_output=True, text=True, check=True).stdout
                 self.assertEqual(by_name(kustomize.render(folder)), by_name(yaml.safe_load_all(text)))
@@ -97,22 +101,38 @@ class Schemas(unittest.TestCase):
     def test_examples_ask_for_what_there_is(self):
         offered = {"gpushare.io/gpu", "gpushare.io/gpu-opportunistic"}
         for path in EXAMPLES:
+            if path.name == "claim.yaml":
+                continue
             with self.subTest(path=path.name):
                 (document,) = kustomize.read_documents(path)
                 asked = {resource for c in kustomize.containers(document) for resource in c["resources"]["limits"]}
                 self.assertTrue(asked and asked <= offered)
 
 
+    def test_the_example_claims_what_there_is(self):
+        template, pod = kustomize.read_documents(FOLDER / "examples/claim.yaml")
+        classes = {d["metadata"]["name"] for d in kustomize.render(DRA) if d["kind"] == "DeviceClass"}
+        spec = template["spec"]["spec"]["devices"]
+        (request,) = spec["requests"]
+        self.assertIn(request["exactly"]["deviceClassName"], classes)
+        self.assertEqual(set(request["exactly"]["capacity"]["requests"]), {"memory", "share"})
+        (claim,) = pod["spec"]["resourceClaims"]
+        self.assertEqual(claim["resourceClaimTemplateName"], template["metadata"]["name"])
+        (used,) = kustomize.containers(pod)[0]["resources"]["claims"]
+        self.assertEqual(used, {"name": claim["name"], "request": request["name"]})
+
+
 class DaemonSet(unittest.TestCase):
     def test_structure(self):
-        for folder in RENDERED:
+        for folder in [*RENDERED, DRA]:
             documents = kustomize.render(folder)
             daemon_set = find(documents, "DaemonSet")
             spec = kustomize.pod_spec(daemon_set)
             with self.subTest(folder=folder.name):
                 self.assertEqual(daemon_set["spec"]["selector"]["matchLabels"].items() -
                                  daemon_set["spec"]["template"]["metadata"]["labels"].items(), set())
-                self.assertEqual({d["metadata"].get("namespace") for d in documents if d["kind"] != "Namespace"}, {"gpushare"})
+                self.assertEqual({d["metadata"].get("namespace") for d in documents
+                                  if d["kind"] not in kustomize.CLUSTER_WIDE}, {"gpushare"})
                 self.assertEqual(find(documents, "Namespace")["metadata"]["name"], "gpushare")
                 self.assertEqual(spec["serviceAccountName"], find(documents, "ServiceAccount")["metadata"]["name"])
                 self.check_volumes(documents, spec)
@@ -149,6 +169,43 @@ class DaemonSet(unittest.TestCase):
                 for name in ("library-dir", "socket", "kubelet-dir"):
                     self.assert_mounted(folder, options[name] if name != "socket" else os.path.dirname(options[name]))
 
+    @unittest.skipUnless(DRA_DRIVER, "no gpushare-dra-driver")
+    def test_the_driver_takes_its_options(self):
+        container = container_of(kustomize.render(DRA), "dra-driver")
+        subprocess.run([DRA_DRIVER, *container["args"], "--version"], check=True, capture_output=True, timeout=PATIENCE_S)
+        options = dict(argument.removeprefix("--").split("=") for argument in container["args"])
+        for name in ("library-dir", "registry-dir", "state-dir", "cdi-dir"):
+            self.assert_mounted(DRA, options[name])
+        help_text = subprocess.run([DRA_DRIVER, "--help"], check=True, capture_output=True, text=True).stdout
+        for name in set(options) - {"memory-percent"}:
+            self.assertRegex(help_text, rf"--{name} .*\(default {re.escape(options[name])}\)")
+
+    def test_the_driver_may_do_what_it_asks_for(self):
+        """Of the API server, by its sources: each object with each method that they name."""
+        source = "".join((ROOT / "daemon/dra" / name).read_text(encoding="utf-8") for name in ("publisher.c", "preparer.c"))
+        verbs = {"GET": "get", "POST": "create", "PUT": "update", "DELETE": "delete"}
+        role = find(kustomize.render(DRA), "ClusterRole")
+        allowed = {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+        asked = {verbs[method] for method in re.findall(r'api_call\([^"]*"([A-Z]+)"', source)} | {"create"}
+        self.assertEqual(allowed, {"resourceslices": asked, "resourceclaims": {"get"}, "nodes": {"get"}})
+        self.assertEqual(find(kustomize.render(DRA), "ClusterRoleBinding")["roleRef"]["name"], role["metadata"]["name"])
+
+    def test_the_policy_is_of_the_drivers_account(self):
+        documents = kustomize.render(DRA)
+        account = find(documents, "ServiceAccount")["metadata"]
+        (condition,) = find(documents, "ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+        self.assertIn(f'"system:serviceaccount:{account["namespace"]}:{account["name"]}"', condition["expression"])
+        self.assertEqual(find(documents, "ValidatingAdmissionPolicyBinding")["spec"]["policyName"],
+                         find(documents, "ValidatingAdmissionPolicy")["metadata"]["name"])
+
+    def test_only_the_driver_has_a_token(self):
+        documents = kustomize.render(DRA)
+        self.assertFalse(kustomize.pod_spec(find(documents, "DaemonSet"))["automountServiceAccountToken"])
+        for container in kustomize.containers(find(documents, "DaemonSet")):
+            mounts = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "token"]
+            expected = ["/var/run/secrets/kubernetes.io/serviceaccount"] if container["name"] == "dra-driver" else []
+            self.assertEqual(mounts, expected)
+
     def assert_mounted(self, folder, path):
         volumes = kustomize.pod_spec(find(kustomize.render(folder), "DaemonSet"))["volumes"]
         self.assertIn(path, [volume["hostPath"]["path"] for volume in volumes if "hostPath" in volume])
@@ -181,8 +238,9 @@ class Image(unittest.TestCase):
 
     def test_it_has_what_the_manifests_start(self):
         text = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
-        for container in kustomize.containers(find(kustomize.render(FOLDER / "base"), "DaemonSet")):
-            self.assertIn(container["command"][0], text)
+        for folder in (FOLDER / "base", DRA):
+            for container in kustomize.containers(find(kustomize.render(folder), "DaemonSet")):
+                self.assertIn(container["command"][0], text)
         self.assertIn(container_of(kustomize.render(FOLDER / "base"), "install-library")["command"][1], text)
 
     def test_it_has_what_the_daemon_loads(self):
@@ -190,6 +248,11 @@ class Image(unittest.TestCase):
         name, version = re.search(r'#define LIBRARY "(\w+)\.so\.(\d+)"', source).groups()
         last = (FOLDER / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
         self.assertRegex(last, rf"apt-get install .*\b{name}{version}\b")
+
+    def test_it_has_what_the_driver_is_linked_to(self):
+        last = (FOLDER / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
+        self.assertRegex(last, r"apt-get install .*\blibcurl4\b")
+        self.assertIn("gpushare-dra-driver --version", last)
 
     def test_what_it_copies_is_there(self):
         lines = (FOLDER / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ").splitlines()

@@ -34,6 +34,8 @@ int nvmlDeviceGetCount_v2(unsigned *count);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
 int nvmlDeviceGetUUID(void *device, char *text, unsigned size);
 int nvmlDeviceGetName(void *device, char *text, unsigned size);
+int nvmlDeviceGetArchitecture(void *device, unsigned *number);
+int nvmlSystemGetDriverVersion(char *text, unsigned size);
 int nvmlDeviceGetMinorNumber(void *device, unsigned *minor);
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory);
@@ -124,6 +126,17 @@ int nvmlDeviceGetName(void *device, char *text, unsigned size) {
     memset(text, '\x1b', size);
   else
     snprintf(text, size, part_of(device) ? "Played 80GB MIG 1g.10gb" : "Played 80GB");
+  return 0;
+}
+
+int nvmlDeviceGetArchitecture(void *device, unsigned *number) {
+  (void)device;
+  *number = 9;
+  return 0;
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned size) {
+  snprintf(text, size, "580.95.05");
   return 0;
 }
 

@@ -1,7 +1,8 @@
 """The manual pages are well-formed, and tell of every command, option, key, variable and exit code that there is, and of
 no other. usage: test_manuals.py GPUSHARECTL DAEMON SOURCES
 
-GS_PLUGIN: gpushare-device-plugin; where it is not built, its page is only held to its form."""
+GS_PLUGIN, GS_DRA_DRIVER: gpushare-device-plugin, gpushare-dra-driver; where one is not built, its page is only held to its
+form."""
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import sys
 import unittest
 
 ctl, daemon, sources = sys.argv[1:4]
-plugin = os.environ.get("GS_PLUGIN")
+plugin, dra_driver = os.environ.get("GS_PLUGIN"), os.environ.get("GS_DRA_DRIVER")
 folder = os.path.join(sources, "docs/man")
 
 
@@ -68,13 +69,19 @@ class Truth(unittest.TestCase):
         keys -= {"-size", "-weight", "-max-jobs", "-max-memory"}  # of sections only
         self.assertEqual(items("gpushare-daemon.8", "Fl") - {"-"} | keys, help_options(daemon))
 
-    @unittest.skipUnless(plugin, "no gpushare-device-plugin")
-    def test_options_of_the_plugin(self):
-        name = "gpushare-device-plugin.8"
-        self.assertEqual(items(name, "Fl"), help_options(plugin))
-        for option, default in re.findall(r"(?m)^  --([a-z-]+) .*\(default ([^ ):]+)", help_of(plugin)):
+    def check_options(self, name, program):
+        self.assertEqual(items(name, "Fl"), help_options(program))
+        for option, default in re.findall(r"(?m)^  --([a-z-]+) .*\(default ([^ ):]+)", help_of(program)):
             text = re.search(rf"(?ms)^\.It Fl -{option} (.*?)(?=^\.It |^\.El)", page(name)).group(1)
             self.assertRegex(text, rf"\(default\s{re.escape(default)}[):]", option)
+
+    @unittest.skipUnless(plugin, "no gpushare-device-plugin")
+    def test_options_of_the_plugin(self):
+        self.check_options("gpushare-device-plugin.8", plugin)
+
+    @unittest.skipUnless(dra_driver, "no gpushare-dra-driver")
+    def test_options_of_the_dra_driver(self):
+        self.check_options("gpushare-dra-driver.8", dra_driver)
 
     def test_keys_have_their_defaults(self):
         """What --help says of a default, the manual says as well."""
@@ -96,7 +103,8 @@ class Truth(unittest.TestCase):
         self.assertEqual(items("libunified.7", "Fn"), declared)
 
     def test_exit_codes(self):
-        for name, program in (("gpusharectl.1", ctl), ("gpushare-daemon.8", daemon), ("gpushare-device-plugin.8", plugin)):
+        for name, program in (("gpusharectl.1", ctl), ("gpushare-daemon.8", daemon), ("gpushare-device-plugin.8", plugin),
+                              ("gpushare-dra-driver.8", dra_driver)):
             if not program:
                 continue
             told = exit_codes(help_of(program).split("exit codes:")[1])

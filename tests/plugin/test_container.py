@@ -11,51 +11,23 @@ import sys
 import unittest
 
 try:
+    import container
     from kubelet import GPU, OPPORTUNISTIC, PATIENCE_S, UUIDS, scene
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
-if os.geteuid() != 0:
-    UNSHARE += ["--user", "--map-root-user"]
-if subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "none", "/mnt"], stderr=subprocess.DEVNULL, check=False).returncode:
-    print("skipped: no mount namespaces")
+if container.SKIP:
+    print(f"skipped: {container.SKIP}")
     sys.exit(77)
-
-# Arguments: pairs of paths of the container and of the host, "--", the program. /etc has nothing of ours before.
-RUNTIME = """
-set -e
-cp /etc/ld.so.cache "$SCRATCH"
-mount -t tmpfs none /etc
-cp "$SCRATCH/ld.so.cache" /etc
-while [ "$1" != -- ]; do
-  [ -e "$1" ] || : >"$1"
-  mount --bind "$2" "$1"
-  mount -o remount,bind,ro "$1"
-  shift 2
-done
-shift
-exec "$@"
-"""
 
 
 class Container(unittest.TestCase):
     @contextlib.contextmanager
     def program(self, here, environment, mounts, image=None):
         """The program has used the GPU, and waits. image: the environment that the image has."""
-        scratch = here.path / "scratch"
-        scratch.mkdir(exist_ok=True)
-        sim = {
-            "LD_LIBRARY_PATH": os.environ["GS_SIM_DIR"],
-            "GPUSHARE_SIM_CARD": os.environ["GS_SIM_CARD"],
-            "GPUSHARE_SIM_STATE": str(scratch / "card"),
-        }
-        settings = {**(image or {}), **environment, **sim}
-        paths = [path for container, (host, read_only) in mounts.items() for path in (container, host) if read_only]
-        started = ["env", "-i", *(f"{name}={value}" for name, value in settings.items()), os.environ["GS_IDLER"]]
-        process = subprocess.Popen([*UNSHARE, "sh", "-c", RUNTIME, "runtime", *paths, "--", *started], text=True,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "SCRATCH": str(scratch)})
+        pairs = [(path, host) for path, (host, read_only) in mounts.items() if read_only]
+        process = container.start(here.path / "scratch", [os.environ["GS_IDLER"]], {**(image or {}), **environment}, pairs)
         try:
             self.assertEqual(process.stdout.readline(), "idle\n")
             yield process

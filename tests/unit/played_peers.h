@@ -8,6 +8,9 @@
 /* What GET_STATUS does, once a test has set it. */
 extern void (*played_status_asked)(struct peer *peer);
 
+/* Where the peer comes from; NULL: nobody comes from anywhere. */
+extern struct origin (*played_origin)(const struct peer *peer);
+
 /* What a peer is sent, likewise. */
 extern void (*played_sent)(struct peer *peer, const struct gs_msg *msg);
 

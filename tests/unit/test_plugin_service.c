@@ -4,19 +4,22 @@
 #include <string.h>
 
 #include "deviceplugin.pb-c.h"
-#include "plugin/rpc_server.h"
+#include "kubelet/rpc_server.h"
+#include "plugin/service.h"
 #include "suite.h"
 
 static struct gpus gpus;
 static struct terms_of_use terms;
 static bool daemon_answers;
+static const struct container_terms container = {.socket = "/run/gs/daemon.sock",
+                                                 .library_folder = "/lib/gs"};
 static struct resource resource;
 
 static void set_up(void) {
   ck_assert_int_eq(gpus_parse(&gpus, "GPU-00000000-0000-0000-0000-000000000001,"
                                      "00000000-0000-0000-0000-00000000000A:80G:/dev/null"),
                    0);
-  terms = (struct terms_of_use){.socket = "/run/gs/daemon.sock", .library_folder = "/lib/gs"};
+  terms = (struct terms_of_use){.container = &container};
   daemon_answers = true;
   resource = (struct resource){
       .name = "test", .shares = 2, .gpus = &gpus, .terms = &terms, .daemon_answers = &daemon_answers};
@@ -24,9 +27,13 @@ static void set_up(void) {
 
 static void tear_down(void) {}
 
+static struct rpc_answer call(const char *path, const uint8_t *bytes, size_t size) {
+  struct rpc_service service = service_of(&resource);
+  return rpc_call(&service, rpc_find(&service, path), bytes, size);
+}
+
 static V1beta1__ListAndWatchResponse *list_devices(void) {
-  struct service_answer answer =
-      service_call(service_find("/v1beta1.DevicePlugin/ListAndWatch"), &resource, NULL, 0);
+  struct rpc_answer answer = call("/v1beta1.DevicePlugin/ListAndWatch", NULL, 0);
   ck_assert_int_eq(answer.result.status, GRPC_OK);
   V1beta1__ListAndWatchResponse *list = v1beta1__list_and_watch_response__unpack(
       NULL, answer.size - GRPC_HEAD_SIZE, answer.bytes + GRPC_HEAD_SIZE);
@@ -121,8 +128,7 @@ START_TEST(a_share_has_one_name) {
     request.devices_ids = &id;
     request.n_devices_ids = 1;
     size_t size = v1beta1__pre_start_container_request__pack(&request, bytes);
-    struct service_answer answer =
-        service_call(service_find("/v1beta1.DevicePlugin/PreStartContainer"), &resource, bytes, size);
+    struct rpc_answer answer = call("/v1beta1.DevicePlugin/PreStartContainer", bytes, size);
     ck_assert_msg(answer.result.status == (i == 0 ? GRPC_OK : GRPC_INVALID_ARGUMENT), "%s", id);
     free(answer.bytes);
   }

@@ -1,10 +1,12 @@
 /* loop.c - epoll, one event at a time, so that an event may remove any source. */
-#include "plugin/loop.h"
+#include "kubelet/loop.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -13,11 +15,31 @@
 int loop_open(struct loop *loop) {
   loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   loop->exit_code = -1;
+  loop->signals.fd = -1;
   list_init(&loop->timers);
   return loop->epoll_fd < 0 ? -errno : 0;
 }
 
-void loop_close(struct loop *loop) { close(loop->epoll_fd); }
+void loop_close(struct loop *loop) {
+  loop_remove(loop, &loop->signals);
+  close(loop->epoll_fd);
+}
+
+static void on_signal(struct source *source, uint32_t events) {
+  (void)events;
+  log_info("ending");
+  list_entry(source, struct loop, signals)->exit_code = EXIT_SUCCESS;
+}
+
+int loop_add_signals(struct loop *loop) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, NULL);
+  loop->signals = (struct source){.fd = signalfd(-1, &signals, SFD_CLOEXEC), .on_event = on_signal};
+  return loop->signals.fd < 0 ? -errno : loop_add(loop, &loop->signals, EPOLLIN);
+}
 
 int loop_add(struct loop *loop, struct source *source, uint32_t events) {
   struct epoll_event event = {.events = events, .data.ptr = source};

@@ -1,7 +1,7 @@
 /* health.c - the GPUs of this host, by NVML or by the command line, and whether they and the daemon answer:
  * the daemon is asked for its status again and again over one connection, whose end tells at once that it is
  * gone; and a thread asks NVML, and looks whether device files are there. */
-#include "plugin/health.h"
+#include "kubelet/health.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "common/thread.h"
 #include "common/wire.h"
 #include "shared/nvml.h"
+#include "shared/printable.h"
 
 #define PATIENCE_NS (10 * NS_PER_S)
 #define RETRY_NS NS_PER_S
@@ -38,7 +39,7 @@ static struct gpu *add_gpu(struct gpus *gpus, const char *uuid) {
   if (gpus->count == GPUS_MAX || parse_uuid(uuid, bytes) != 0)
     return NULL;
   struct gpu *gpu = &gpus->at[gpus->count];
-  *gpu = (struct gpu){.numa = -1, .healthy = true};
+  *gpu = (struct gpu){.index = (unsigned)gpus->count, .numa = -1, .healthy = true};
   format_uuid(bytes, gpu->uuid);
   if (gpus_index(gpus, gpu->uuid, strlen(gpu->uuid)) >= 0)
     return NULL;
@@ -97,8 +98,13 @@ static int read_numa(void *device) {
   return numa;
 }
 
+/* What NVML says, if err is 0, as far as it is printable. */
+static void copy_text(char to[GPUS_TEXT_SIZE], int err, const char *text) {
+  printable_copy(to, err == 0 ? text : "", GPUS_TEXT_SIZE);
+}
+
 static void add_found(struct gpus *gpus, unsigned index) {
-  char uuid[NVML_TEXT_SIZE];
+  char uuid[NVML_TEXT_SIZE], text[NVML_TEXT_SIZE];
   unsigned minor;
   void *device = nvml_device(index);
   if (!device || nvml_uuid(device, uuid) != 0) {
@@ -111,6 +117,9 @@ static void add_found(struct gpus *gpus, unsigned index) {
     return;
   }
   gpu->nvml = device;
+  gpu->index = index;
+  copy_text(gpu->product, nvml_name(device, text), text);
+  copy_text(gpu->architecture, nvml_architecture(device, text), text);
   gpu->numa = read_numa(device);
   if (nvml_minor(device, &minor) == 0)
     snprintf(gpu->node, sizeof gpu->node, "/dev/nvidia%u", minor);
@@ -128,7 +137,9 @@ int gpus_find(struct gpus *gpus) {
     log_error("no NVIDIA driver to be seen: %s", why);
     return err;
   }
+  char text[NVML_TEXT_SIZE];
   unsigned count = nvml_count();
+  copy_text(gpus->driver_version, nvml_driver_version(text), text);
   for (unsigned i = 0; i < count; i++)
     add_found(gpus, i);
   if (gpus->count > 0)

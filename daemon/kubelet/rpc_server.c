@@ -3,7 +3,7 @@
  * A call is a stream: headers, a body of one message, then headers, messages and trailers back. What is wrong
  * with a call ends that call, with the status that gRPC has for it; what is wrong with the connection,
  * nghttp2 notices. */
-#include "plugin/rpc_server.h"
+#include "kubelet/rpc_server.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -92,9 +92,9 @@ struct call {
   bool answered;        /* its answer has begun */
   bool watching;        /* and will go on: */
   bool fresh;           /* is to be made anew */
-  const struct service_method *method;
+  const struct rpc_method *method;
   struct grpc_reader request;
-  struct service_answer answer;
+  struct rpc_answer answer;
   size_t sent; /* of the answer's bytes */
 };
 
@@ -120,14 +120,13 @@ static int refuse(struct call *call, struct grpc_result result) {
 
 static void drop_answer(struct call *call) {
   free(call->answer.bytes);
-  call->answer = (struct service_answer){0};
+  call->answer = (struct rpc_answer){0};
   call->sent = 0;
 }
 
 static struct grpc_result make_answer(struct call *call) {
   call->fresh = false;
-  call->answer =
-      service_call(call->method, call->server->resource, call->request.message, call->request.size);
+  call->answer = rpc_call(call->server->service, call->method, call->request.message, call->request.size);
   return call->answer.result;
 }
 
@@ -157,7 +156,7 @@ static int answer(struct call *call) {
   nghttp2_nv headers[] = {H2_HEADER(":status", "200"), H2_HEADER("content-type", "application/grpc")};
   nghttp2_data_provider body = {.source.ptr = call, .read_callback = read_answer};
   call->answered = true;
-  call->watching = service_lasts(call->method);
+  call->watching = call->method->lasts;
   call->server->watches += call->watching;
   return fail_session(nghttp2_submit_response(call->server->session, call->stream, headers, 2, &body));
 }
@@ -169,7 +168,7 @@ static int on_headers(struct call *call) {
     return refuse_http(call, "405");
   if (!call->is_grpc)
     return refuse_http(call, "415");
-  call->method = service_find(call->path);
+  call->method = rpc_find(call->server->service, call->path);
   return call->method ? 0 : refuse(call, (struct grpc_result){GRPC_UNIMPLEMENTED, "unknown method"});
 }
 
@@ -181,7 +180,7 @@ static void drop_request(struct call *call) {
 /* It is whole, or will never be. */
 static int on_request(struct call *call) {
   struct grpc_result result = grpc_reader_end(&call->request);
-  if (service_lasts(call->method) && call->server->watches == RPC_WATCHES_MAX)
+  if (call->method->lasts && call->server->watches == RPC_WATCHES_MAX)
     result = (struct grpc_result){GRPC_RESOURCE_EXHAUSTED, "too many of these at the same time"};
   if (result.status == GRPC_OK)
     result = make_answer(call);
@@ -299,13 +298,13 @@ static int on_stream_closed(nghttp2_session *session, int32_t stream, uint32_t c
 
 /* Kubelets before 1.26 say the socket's path for :authority, which is none; nghttp2 would refuse that, so it
  * leaves all headers to us. */
-int rpc_server_open(struct rpc_server *server, const struct resource *resource) {
+int rpc_server_open(struct rpc_server *server, const struct rpc_service *service) {
   static const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, RPC_CALLS_MAX},
                                                     {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_LIST_MAX},
                                                     {NGHTTP2_SETTINGS_ENABLE_PUSH, 0}};
   nghttp2_session_callbacks *callbacks = NULL;
   nghttp2_option *option = NULL;
-  *server = (struct rpc_server){.resource = resource};
+  *server = (struct rpc_server){.service = service};
   list_init(&server->calls);
   int err = nghttp2_session_callbacks_new(&callbacks);
   if (err == 0)

@@ -1,12 +1,12 @@
 /* rpc_server.h - one connection of the kubelet's, above the socket: HTTP/2 requests become calls of the
  * service. */
-#ifndef GS_PLUGIN_RPC_SERVER_H
-#define GS_PLUGIN_RPC_SERVER_H
+#ifndef GS_KUBELET_RPC_SERVER_H
+#define GS_KUBELET_RPC_SERVER_H
 
 #include <nghttp2/nghttp2.h>
 
 #include "common/list.h"
-#include "plugin/service.h"
+#include "kubelet/rpc_method.h"
 
 /* Of one message. More than the kubelet ever asks: 4096 devices by name. */
 #define GRPC_MESSAGE_MAX ((size_t)512 << 10)
@@ -36,7 +36,7 @@ void grpc_reader_free(struct grpc_reader *reader);
 
 struct rpc_server {
   nghttp2_session *session;
-  const struct resource *resource;
+  const struct rpc_service *service;
   struct list calls;
   unsigned call_count;
   size_t buffered_bytes;
@@ -45,7 +45,7 @@ struct rpc_server {
 };
 
 /* 0 or -ENOMEM. The struct must stay where it is. */
-int rpc_server_open(struct rpc_server *server, const struct resource *resource);
+int rpc_server_open(struct rpc_server *server, const struct rpc_service *service);
 
 void rpc_server_close(struct rpc_server *server);
 

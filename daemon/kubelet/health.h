@@ -1,32 +1,36 @@
 /* health.h - the GPUs of this host; and what the devices' health follows: whether the daemon answers, and
  * whether the GPUs do. GPUs are looked at in a thread of its own, as a driver may take long to answer. */
-#ifndef GS_PLUGIN_HEALTH_H
-#define GS_PLUGIN_HEALTH_H
+#ifndef GS_KUBELET_HEALTH_H
+#define GS_KUBELET_HEALTH_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 
 #include "common/parse.h"
-#include "plugin/loop.h"
+#include "kubelet/loop.h"
 
 /* ---- GPUs ---- */
 
 #define GPUS_MAX 64
 #define GPUS_NODE_SIZE 108
+#define GPUS_TEXT_SIZE 65
 
 struct gpu {
   char uuid[GS_UUID_TEXT_SIZE];
-  uint64_t memory_bytes;     /* 0: unknown */
-  char node[GPUS_NODE_SIZE]; /* its device file; "": not looked at */
-  int numa;                  /* the memory that is near to it; -1: unknown */
-  void *nvml;                /* its handle; NULL: not known by NVML */
-  atomic_bool healthy;       /* written by the thread that looks */
+  unsigned index;                                             /* NVML's; else its place in the list */
+  uint64_t memory_bytes;                                      /* 0: unknown */
+  char product[GPUS_TEXT_SIZE], architecture[GPUS_TEXT_SIZE]; /* "": unknown */
+  char node[GPUS_NODE_SIZE];                                  /* its device file; "": not looked at */
+  int numa;                                                   /* the memory that is near to it; -1: unknown */
+  void *nvml;                                                 /* its handle; NULL: not known by NVML */
+  atomic_bool healthy;                                        /* written by the thread that looks */
 };
 
 struct gpus {
   struct gpu at[GPUS_MAX];
   size_t count;
+  char driver_version[GPUS_TEXT_SIZE]; /* "": unknown */
 };
 
 /* From text: "UUID[:MEMORY[:DEVICE FILE]],...", with each UUID once. 0, -EINVAL or -ENOMEM. */

@@ -1,23 +1,24 @@
-/* loop.h - the plugin's event loop: descriptors, and the next deadline. One thread. */
-#ifndef GS_PLUGIN_LOOP_H
-#define GS_PLUGIN_LOOP_H
+/* loop.h - the event loop: descriptors, and the next deadline. One thread. */
+#ifndef GS_KUBELET_LOOP_H
+#define GS_KUBELET_LOOP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/list.h"
 
-struct loop {
-  int epoll_fd;
-  struct list timers;
-  int exit_code; /* of the program; -1: it goes on */
-};
-
 /* A descriptor that is waited for; a member of what it belongs to. */
 struct source {
   int fd;
   uint32_t events; /* waited for */
   void (*on_event)(struct source *source, uint32_t events);
+};
+
+struct loop {
+  int epoll_fd;
+  struct list timers;
+  struct source signals;
+  int exit_code; /* of the program; -1: it goes on */
 };
 
 /* Something that is due at a time; UINT64_MAX: never. It sets the next time itself. */
@@ -32,6 +33,10 @@ struct timer {
 /* 0 or -errno. */
 int loop_open(struct loop *loop);
 void loop_close(struct loop *loop);
+
+/* SIGTERM and SIGINT end it from now on, with EXIT_SUCCESS. Before threads are started, which inherit that
+ * the signals are blocked. 0 or -errno. */
+int loop_add_signals(struct loop *loop);
 
 /* source->fd and on_event are set. 0 or -errno. */
 int loop_add(struct loop *loop, struct source *source, uint32_t events);

@@ -1,7 +1,7 @@
 /* grpc.h - gRPC, as far as both sides need it: status codes, and the head of a message within an HTTP/2 body.
  */
-#ifndef GS_PLUGIN_GRPC_H
-#define GS_PLUGIN_GRPC_H
+#ifndef GS_KUBELET_GRPC_H
+#define GS_KUBELET_GRPC_H
 
 #include <nghttp2/nghttp2.h>
 #include <stddef.h>
