@@ -53,6 +53,7 @@ int events_command(const struct request *request);   /* event.c: events, history
 int history_command(const struct request *request);  /* likewise */
 int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* run.c: cdi generate */
+int doctor_command(const struct request *request);   /* doctor.c */
 int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
 int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
@@ -118,5 +119,11 @@ int ask_silence(struct ask_error *error);
  * that is not CTL_OK. */
 int ask_events(int fd, const struct gs_msg *question, int (*take)(void *reader, const struct gs_msg *msg),
                void *reader);
+
+/* ---- run.c ---- */
+
+/* The library as it is named, else as the environment says, else the one that belongs to this program. *path
+ * is one that a command finds wherever it goes; or, for the loader to look for, the plain name. */
+int library_find(const char *named, char path[PATH_MAX], struct ask_error *error);
 
 #endif

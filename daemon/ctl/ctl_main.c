@@ -94,6 +94,7 @@ static const struct command {
     {"history", 1, history_command, OF_HISTORY},
     {"events", 1, events_command, OF_HISTORY "--follow "},
     {"timeline", 1, timeline_command, OF_HISTORY "-o "},
+    {"doctor", 1, doctor_command, OF_ANSWER "--lib "},
     {"cdi", 2, cdi_command, OF_ANSWER "-o --lib "},
     {"set-tq", 2, change_gpus, OF_GPU},
     {"auto", 1, change_gpus, OF_GPU},
@@ -161,6 +162,9 @@ static void show_help(void) {
       "who\n"
       "                         changed what; the last 65536 events since the daemon has started\n"
       "  timeline               the same as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing\n"
+      "  doctor                 what keeps programs from sharing, and what helps: driver, library, daemon, "
+      "rights,\n"
+      "                         limits, MPS, processes that do not share, kernel, environment\n"
       "  cdi generate           a specification of the Container Device Interface, of kind "
       "gpushare.io/share:\n"
       "                         what containers need beside a GPU\n"

@@ -25,9 +25,7 @@
 static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
                                          "../src/" LIBRARY};
 
-/* As it is named, else as the environment says, else the one that belongs to this program. *path is one that
- * a command finds wherever it goes; or, for the loader to look for, the plain name. An exit code. */
-static int find_library(const char *named, char path[PATH_MAX]) {
+int library_find(const char *named, char path[PATH_MAX], struct ask_error *error) {
   const char *environment = getenv("GPUSHARE_LIB");
   char wanted[PATH_MAX];
   if (!named && environment && *environment)
@@ -35,7 +33,7 @@ static int find_library(const char *named, char path[PATH_MAX]) {
   if (named)
     return realpath(named, path)
                ? CTL_OK
-               : command_error(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
+               : ask_complain(error, CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
   ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
   for (size_t i = 0; length > 0 && i < sizeof neighbours / sizeof *neighbours; i++) {
     wanted[length] = '\0';
@@ -47,6 +45,11 @@ static int find_library(const char *named, char path[PATH_MAX]) {
   }
   strcpy(path, LIBRARY);
   return CTL_OK;
+}
+
+static int find_library(const char *named, char path[PATH_MAX]) {
+  struct ask_error error;
+  return ask_say(library_find(named, path, &error), &error);
 }
 
 /* ---- the environment ---- */
