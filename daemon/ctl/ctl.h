@@ -54,6 +54,7 @@ int history_command(const struct request *request);  /* likewise */
 int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* run.c: cdi generate */
 int doctor_command(const struct request *request);   /* doctor.c */
+int reload_command(const struct request *request);   /* reload.c */
 int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
 int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
@@ -93,6 +94,11 @@ int ask_connect_now(const char *path, int *fd, struct ask_error *error);
 
 /* Ask for a change. */
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);
+
+/* Ask for the configuration to be read again, or only looked at: `take` gets what differs, or what is wrong.
+ */
+int ask_try_reload(int fd, bool only_looks, void (*take)(void *argument, enum gs_note kind, const char *text),
+                   void *argument, struct ask_error *error);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */

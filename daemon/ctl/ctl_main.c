@@ -96,6 +96,7 @@ static const struct command {
     {"timeline", 1, timeline_command, OF_HISTORY "-o "},
     {"doctor", 1, doctor_command, OF_ANSWER "--lib "},
     {"cdi", 2, cdi_command, OF_ANSWER "-o --lib "},
+    {"reload", 1, reload_command, OF_ANSWER},
     {"set-tq", 2, change_gpus, OF_GPU},
     {"auto", 1, change_gpus, OF_GPU},
     {"on", 1, change_gpus, OF_GPU},
@@ -168,6 +169,7 @@ static void show_help(void) {
       "  cdi generate           a specification of the Container Device Interface, of kind "
       "gpushare.io/share:\n"
       "                         what containers need beside a GPU\n"
+      "  reload                 the daemon reads its configuration again, and says what has changed\n"
       "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (" TQ_RANGE
       ");\n"
       "                         auto: as short as hand-overs allow that take at most 5 %% of the time\n"

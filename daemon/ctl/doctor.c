@@ -193,6 +193,48 @@ static void check_daemon(struct doctor *doctor) {
          "of some program the daemon can't tell whether it has its GPU's device open");
 }
 
+/* What its file has that the daemon does not. */
+struct differences {
+  unsigned count;
+  char first[400];
+  bool wrong;
+};
+
+static void take_difference(void *argument, enum gs_note kind, const char *text) {
+  struct differences *differences = argument;
+  if (differences->count++ == 0)
+    snprintf(differences->first, sizeof differences->first, "%s", text);
+  differences->wrong |= kind == GS_NOTE_WRONG;
+}
+
+/* Those who may change settings may ask what is in the file: so the answer tells both. */
+static void check_rights(struct doctor *doctor) {
+  struct differences differences = {.count = 0};
+  struct ask_error error;
+  int fd;
+  if (!doctor->asked || ask_try_connect(daemon_path(&doctor->request->run), &fd, &error) != CTL_OK)
+    return;
+  int code = ask_try_reload(fd, true, take_difference, &differences, &error);
+  close(fd);
+  bool may = code == CTL_OK || differences.wrong;
+  if (!may && code != CTL_REFUSED) {
+    find(doctor, "rights", VERDICT_UNKNOWN, NULL, "%s", error.text);
+    return;
+  }
+  find(doctor, "rights", VERDICT_OK, NULL, "%s",
+       may ? "this user may share GPUs, and change settings"
+           : "this user may share GPUs and change its own jobs, but no settings");
+  if (differences.wrong)
+    find(doctor, "configuration", VERDICT_FAILING, "mend it: the daemon would not start with it", "%s",
+         differences.first);
+  else if (may && differences.count)
+    find(doctor, "configuration", VERDICT_WARNING, "gpusharectl reload, or restart the daemon",
+         "the daemon has not read what is in its file now: %s%s", differences.first,
+         differences.count > 1 ? "; and more" : "");
+  else if (may)
+    find(doctor, "configuration", VERDICT_OK, NULL, "the daemon has what its file says");
+}
+
 /* ---- limits ---- */
 
 #define SLAB_MOST_BYTES (UINT64_C(256) << 20) /* that is pinned at once */
@@ -460,9 +502,9 @@ static json_t *doctor_json(const struct doctor *doctor) {
 static void print_findings(const struct doctor *doctor) {
   for (size_t i = 0; i < doctor->count; i++) {
     const struct finding *finding = &doctor->findings[i];
-    printf("%-8s %-12s %s\n", verdicts[finding->verdict], finding->check, finding->found);
+    printf("%-8s %-13s %s\n", verdicts[finding->verdict], finding->check, finding->found);
     if (finding->advice)
-      printf("%-21s -> %s\n", "", finding->advice);
+      printf("%-22s -> %s\n", "", finding->advice);
   }
 }
 
@@ -473,6 +515,7 @@ int doctor_command(const struct request *request) {
   check_driver(&doctor);
   check_library(&doctor);
   check_daemon(&doctor);
+  check_rights(&doctor);
   check_memlock(&doctor);
   check_host_memory(&doctor);
   check_mps(&doctor);

@@ -91,6 +91,11 @@ struct config config_default(void);
 /* Set it for every GPU without a section of its own. NULL, or what is wrong. */
 const char *config_set(struct config *config, const struct config_key *key, const char *text);
 
+/* Tells of each key that differs, for people: "tq = 4 instead of 3"; and, under an empty name, that other
+ * sections do. */
+void config_each_change(const struct config *before, const struct config *after,
+                        void (*tell)(void *argument, const char *key, const char *change), void *argument);
+
 /* What differs, for people: "tq = 4 instead of 3; mode = on instead of its default". Returns false, and "",
  * if nothing does. */
 bool config_changes(const struct config *before, const struct config *after, char *text, size_t size);

@@ -235,6 +235,16 @@ static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_m
   peer_reply(peer, 0, "");
 }
 
+static void on_reload(struct peer *peer, const struct gs_msg *msg) {
+  if (peer_may_change(peer)) {
+    peer_reload(peer, msg->reload.only_looks);
+    return;
+  }
+  if (!msg->reload.only_looks)
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not have the configuration read again", label_peer(peer).text);
+  peer_reply(peer, -EACCES, NOT_PERMITTED);
+}
+
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role == PEER_FRESH) {
     peer_settle(peer, PEER_CTL);
@@ -246,6 +256,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)
     on_set_terms(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_RELOAD)
+    on_reload(peer, msg);
   else if (msg->type == GS_EVICT)
     on_evict(daemon, peer, msg, now_ns);
   else if (msg->type <= GS_SET_POLICY)

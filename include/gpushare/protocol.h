@@ -113,6 +113,7 @@
   X(SET_TERMS, 69)                                                                                           \
   X(GET_EVENTS, 70)                                                                                          \
   X(EVICT, 71)                                                                                               \
+  X(RELOAD, 72)                                                                                              \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -126,7 +127,8 @@
   X(EVENT, 105)                                                                                              \
   X(EVENTS_MISSED, 106)                                                                                      \
   X(EVENTS_END, 107)                                                                                         \
-  X(STATUS_ORIGIN, 112)
+  X(STATUS_ORIGIN, 112)                                                                                      \
+  X(NOTE, 113)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -398,6 +400,13 @@ enum gs_reject_reason {
   GS_REJECT_DEVICE = 4, /* the process does not have the GPU's device file open */
 };
 
+/* What a NOTE says. */
+enum gs_note {
+  GS_NOTE_CHANGED = 0, /* a setting is another one; in the file, if it was only looked at */
+  GS_NOTE_RESTART = 1, /* it is another one in the file, and stays as it was until the daemon is restarted */
+  GS_NOTE_WRONG = 2,   /* the configuration is wrong: nothing has changed */
+};
+
 /* flags of ATTACH */
 #define GS_ATTACH_RUNNING 0x1u /* the gate is open (ran without a daemon): counts as a holder, epoch 0 */
 #define GS_ATTACH_MANAGED 0x2u /* memory is managed: a grant to others while it runs is slow but safe */
@@ -602,6 +611,14 @@ struct gs_msg {
       uint32_t term;  /* enum gs_term */
       uint64_t value; /* priority: as int64_t */
     } set_terms;
+    struct {               /* RELOAD: read the configuration anew. Answered by NOTEs, then a REPLY */
+      uint32_t only_looks; /* not 0: nothing changes */
+    } reload;
+    struct {         /* NOTE */
+      uint32_t kind; /* enum gs_note */
+      uint32_t more; /* not 0: the text goes on in the next one */
+      char text[GS_MSG_SIZE - 32];
+    } note;
     struct {                       /* REPLY; status 0 or -errno */
       char text[GS_MSG_SIZE - 24]; /* one clear line when status is not 0 */
     } reply;
