@@ -14,6 +14,7 @@
 #include "common/parse.h"
 #include "common/variables.h"
 #include "ctl/ctl.h"
+#include "ctl/doubt.h"
 #include "ctl/output.h"
 #include "ctl/sweep.h"
 
@@ -241,6 +242,31 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
   return code;
 }
 
+/* ---- programs that will not share ---- */
+
+static void tell_doubt(const char *where, size_t line, char *const *command) {
+  char why[DOUBT_SIZE], place[32] = "";
+  if (!doubt_about(command, why))
+    return;
+  if (line)
+    snprintf(place, sizeof place, ", line %zu", line);
+  command_error(CTL_OK, "%s%s%snothing will be shared: %s", where, place, *where ? ": " : "", why);
+}
+
+/* The command; without one, the programs of the lines: each once for all lines that follow each other. */
+static void tell_doubts(const struct run_request *request, const struct joblist *list) {
+  const char *last = "";
+  if (*request->command)
+    tell_doubt("", 0, request->command);
+  for (size_t i = 0; i < list->count; i++) {
+    const struct joblist_job *job = &list->jobs[i];
+    const char *program = *request->command ? last : job->words[job->settings];
+    if (strcmp(program, last) != 0 || joblist_setting(job, "LD_PRELOAD"))
+      tell_doubt(request->jobs, job->line, job->words);
+    last = program;
+  }
+}
+
 static int run_many(const struct run_request *request) {
   struct spread spread = {0};
   struct joblist list = {0};
@@ -266,6 +292,8 @@ static int run_many(const struct run_request *request) {
   if (code == CTL_OK)
     code = find_gpus(&spread);
   if (code == CTL_OK)
+    tell_doubts(request, &list);
+  if (code == CTL_OK)
     code = sweep_run(&plan);
   joblist_free(&list);
   free(text);
@@ -284,7 +312,10 @@ int run_command(const struct run_request *request) {
   int code = set_environment(request);
   if (code != CTL_OK)
     return code;
-  return many ? run_many(request) : sweep_become(request->command);
+  if (many)
+    return run_many(request);
+  tell_doubt("", 0, request->command);
+  return sweep_become(request->command);
 }
 
 /* ---- cdi generate: a specification of the Container Device Interface ----
