@@ -47,7 +47,10 @@ struct program {
 
 static inline struct program *program_of(struct server *server) { return (struct program *)(void *)server; }
 
-/* ---- daemon_main.c ---- */
+/* ---- program.c ---- */
+
+/* "host_memory" -> "host-memory" */
+const char *option_name(const char *key, char name[32]);
 
 /* Defaults, then the files, then the command line. Any file, and who knows of groups, may be on a network. */
 void files_read(const struct arguments *arguments, struct files *files);
@@ -60,6 +63,19 @@ void program_apply(struct program *program);
 
 /* The host's cards may be others. */
 void program_ask_for_cards(struct program *program);
+
+/* A child has ended, which may have asked for them. */
+void program_look_for_cards(struct program *program);
+
+/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
+ */
+void program_await_cards(struct program *program);
+
+/* Metrics are shown no more. */
+void program_close_exporter(struct program *program);
+
+/* It is of this daemon alone, once that has the socket. */
+void program_start_spatial(struct program *program);
 
 /* Of a GPU, the configuration has another setting `spatial` than at the start. */
 bool program_spatial_changes(const struct program *program, const struct config *fresh);

@@ -54,7 +54,7 @@ int history_command(const struct request *request);  /* likewise */
 int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* run.c: cdi generate */
 int doctor_command(const struct request *request);   /* doctor.c */
-int reload_command(const struct request *request);   /* reload.c */
+int reload_command(const struct request *request);   /* change.c */
 int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
 int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */

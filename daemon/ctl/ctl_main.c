@@ -251,13 +251,14 @@ static void show_help(void) {
       "  GPUSHARE_JOB_COUNT, and nothing on stdin. Each is a process group, and over when its program\n"
       "  ends: the rest of the group is killed. SIGINT, SIGTERM and SIGHUP go to all that run, and no\n"
       "  more are started; a second SIGINT kills.\n\n");
-  printf("The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
-         "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
-         "will change its meaning.\n\n"
-         "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
-         "the program's,\n"
-         "or %d it can't be run; %d it is not there; of many jobs: 0 all have succeeded, 1 not all.\n",
-         CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
+  printf(
+      "The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
+      "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
+      "will change its meaning.\n\n"
+      "exit codes: %d done; %d the daemon refused, or doctor finds that something fails; %d usage; %d no\n"
+      "daemon, or it does not answer; of run: the program's, or %d it can't be run; %d it is not there; of\n"
+      "many jobs: 0 all have succeeded, 1 not all.\n",
+      CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
 }
 
 /* ---- the command line ---- */

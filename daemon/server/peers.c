@@ -223,13 +223,6 @@ static bool receive(struct peer *peer) {
   return !is_busy(peer);
 }
 
-void peer_reload(struct peer *peer, bool only_looks) {
-  peer->reload_ns = clock_now_ns();
-  peer->only_looks = only_looks;
-  list_append(&peer->server->reloads, &peer->reload_link);
-  peer->server->on_reload(peer->server, peer);
-}
-
 void peers_on_event(void *watched, uint32_t events) {
   struct peer *peer = (struct peer *)(void *)((char *)watched - is_process(watched));
   if (peer->closed)

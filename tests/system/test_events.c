@@ -128,6 +128,7 @@ static void write_changes(void) {
                                           {"set-limit", "1", "4G"},
                                           {"set-class", "1", "standard"},
                                           {"pause", "1"},
+                                          {"reload"},
                                           {"evict", "2"}};
   size_t length = 0;
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
@@ -149,12 +150,13 @@ static void write_all(void) {
   write_json("why.json", "why", "1");
   write_json("plan.json", "plan", NULL);
   write_json("event.jsonl", "events", NULL);
+  write_json("doctor.json", "doctor", NULL);
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", path_of("timeline.json"), NULL) == 0);
 }
 
 static void check_schemas(const char *const *names) {
   static const char *const plain[] = {"LD_PRELOAD=", "PYTHONPATH=" GS_PYTHON_PACKAGES, NULL};
-  char *argv[12] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
+  char *argv[13] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
                     (char *)(uintptr_t)(GS_SOURCES "/../..")};
   for (int i = 0; names[i]; i++)
     argv[3 + i] = (char *)(uintptr_t)path_of(names[i]);
@@ -165,8 +167,9 @@ static void check_schemas(const char *const *names) {
 }
 
 static void check_running(void) {
-  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl",  "jobs.json", "why.json",
-                                      "plan.json",    "event.jsonl", "timeline.json", NULL};
+  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl", "jobs.json",
+                                      "why.json",     "plan.json",   "event.jsonl",  "timeline.json",
+                                      "doctor.json",  NULL};
   write_changes();
   write_all();
   check_schemas(names);
