@@ -16,6 +16,7 @@
 #include "server/events.h"
 #include "server/keep.h"
 #include "server/process.h"
+#include "server/usage.h"
 
 enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
 /* OPTION_KEY + n: config_keys[n] */
@@ -247,6 +248,7 @@ static int serve(struct program *program) {
            program->server.passed ? ", opened by the service manager" : "");
   notify_ready(&program->notify, 0);
   err = server_run(&program->server);
+  usage_end(&program->daemon, clock_now_ns());
   keep_stop(&program->daemon);
   program_close_exporter(program);
   server_close(&program->server);

@@ -32,7 +32,8 @@ struct run_request {
 
 struct request {
   const char *gpu; /* NULL: all */
-  bool json, follow, batch;
+  bool json, csv, follow, batch;
+  const char *by;         /* NULL: the default */
   const char *since;      /* NULL: from the beginning */
   const char *file;       /* NULL: stdout */
   const char *delay;      /* between looks; NULL: the default */
@@ -51,6 +52,7 @@ int why_command(const struct request *request);      /* why.c: why JOB */
 int top_command(const struct request *request);      /* top.c */
 int events_command(const struct request *request);   /* event.c: events, history */
 int history_command(const struct request *request);  /* likewise */
+int report_command(const struct request *request);   /* report.c */
 int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* run.c: cdi generate */
 int doctor_command(const struct request *request);   /* doctor.c */

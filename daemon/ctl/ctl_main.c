@@ -37,6 +37,8 @@ static const struct {
     {"follow", 0, SWITCH, AT(follow)},
     {"since", 0, VALUE, AT(since)},
     {"batch", 0, SWITCH, AT(batch)},
+    {"by", 0, VALUE, AT(by)},
+    {"csv", 0, SWITCH, AT(csv)},
     {"lib", 0, VALUE, AT(run.library)},
     {"memory", 0, VALUE | RUN, AT(run.memory)},
     {"weight", 0, VALUE | RUN, AT(run.weight)},
@@ -92,6 +94,7 @@ static const struct command {
     {"plan", 1, plan_command, OF_ANSWER},
     {"jobs", 1, jobs_command, OF_ANSWER},
     {"history", 1, history_command, OF_HISTORY},
+    {"report", 1, report_command, OF_HISTORY "--by --csv "},
     {"events", 1, events_command, OF_HISTORY "--follow "},
     {"timeline", 1, timeline_command, OF_HISTORY "-o "},
     {"doctor", 1, doctor_command, OF_ANSWER "--lib "},
@@ -159,6 +162,7 @@ static void show_help(void) {
       "  jobs                   each job once, whatever GPUs it is on, and gangs with their members\n"
       "  history                programs that have ended: times, GPU time, waiting, how they ended; the last "
       "4096\n"
+      "  report                 what users have had of the GPUs: GPU hours, waiting, memory moved; see --by\n"
       "  events                 what has happened: who came, was granted, stopped, moved memory, ended, and "
       "who\n"
       "                         changed what; the last 65536 events since the daemon has started\n"
@@ -214,7 +218,9 @@ static void show_help(void) {
       "                         an object per line), and, as a line of it, what has been changed; what goes\n"
       "                         wrong is told on stderr and by the exit code all the same\n"
       "  --follow               events: those that come, as they come; with --since also earlier ones\n"
-      "  --since DURATION       events, timeline, history: none that are older: 90, 15m, 2h\n"
+      "  --since DURATION       events, timeline, history, report: none that are older: 90, 15m, 2h, 7d\n"
+      "  --by user|job|gpu|class\n"
+      "                         report: what a row is for (default user); --csv: for spreadsheets\n"
       "  -o FILE                timeline, cdi: where it goes (default stdout)\n"
       "  -d SECONDS             top: between looks (default 2)\n"
       "  --batch                top: plain text, for pipes; -n N: so many times (default: without end)\n"

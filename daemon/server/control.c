@@ -37,7 +37,9 @@ static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, 
 }
 
 static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
+  const struct record *record = msg->get_events.record == GS_RECORD_RUNS    ? &daemon->runs
+                                : msg->get_events.record == GS_RECORD_USAGE ? &daemon->usage
+                                                                            : &daemon->events;
   struct gs_msg begin = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL);
   begin.events.now_ns = now_ns;
   begin.events.realtime_ns = clock_realtime_ns();

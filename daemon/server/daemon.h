@@ -24,6 +24,7 @@
 /* How much is kept of what has happened: 8 MiB; and of runs that have ended. */
 #define DAEMON_EVENTS (UINT64_C(1) << 16)
 #define DAEMON_RUNS KEPT_RUNS
+#define DAEMON_USAGE KEPT_USAGE
 
 /* A walk over all GPUs and their jobs, which may come and go before it is over. */
 struct walk {
@@ -97,7 +98,7 @@ struct daemon {
   struct cards cards; /* of this host */
   struct card_query card_query;
   struct history history;
-  struct record events, runs;
+  struct record events, runs, usage;
   const struct peer *acting;   /* whose message is being handled; NULL: nobody's */
   struct sched_change actions; /* what clients are to be told */
   unsigned actions_per_event;  /* how many jobs, beside its own, are told at once */
@@ -112,6 +113,8 @@ struct daemon {
   struct walk metrics_walk; /* metrics/metrics.c */
   struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
   bool bounding;
+  struct walk usage_walk; /* usage.c: to jobs of which a span may end; from then on */
+  uint64_t usage_next_ns;
   enum gs_host_copies host_copies; /* as programs are told */
   struct spatial spatial;
   struct mps mps;
@@ -170,11 +173,18 @@ struct told {
   uint64_t limit;
 };
 
+/* What a job has had of the GPU when its last span ended (usage.h). */
+struct usage {
+  uint64_t began_ns, until_ns; /* the job, and that span */
+  uint64_t held_ns, gpu_ns, waited_ns, moved_bytes;
+};
+
 /* A client on a GPU. */
 struct attachment {
   struct sched_job job; /* owner: this attachment */
   struct moves moves;
   struct told told;
+  struct usage usage;
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;      /* the client's own, of the GPU */

@@ -11,6 +11,7 @@
 #include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
+#include "server/usage.h"
 #include "shared/printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -161,6 +162,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .share = share,
                                           .terms = &terms},
                    now_ns, &daemon->actions);
+  usage_begin(attachment, now_ns);
   actions_plan(daemon);
   actions_tell(daemon, peer, now_ns);
   rates_enter(rates_of(attachment), &attachment->rates, &attachment->job);
@@ -195,6 +197,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   peer->turns = most(peer->turns, attachment->job.turns);
   events_end_moves(attachment, now_ns);
   events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
+  usage_end_span(attachment, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
   list_remove(&attachment->silent_link);
   struct sched_gpu *gpu = attachment->job.gpu;
@@ -494,6 +497,8 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
+  record_init(&daemon->usage, DAEMON_USAGE);
+  walk_begin(&daemon->usage_walk, &daemon->scheduler.gpus);
   gang_table_init(&daemon->gangs);
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++) {
     list_init(&daemon->clients[i]);
@@ -511,9 +516,9 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   if (daemon->bounding || !list_empty(&daemon->unapplied))
     return 0;
-  const uint64_t all_ns[] = {gpus_deadline_ns(daemon), mps_deadline_ns(&daemon->mps),
+  const uint64_t all_ns[] = {gpus_deadline_ns(daemon),  mps_deadline_ns(&daemon->mps),
                              evict_deadline_ns(daemon), keep_deadline_ns(daemon),
-                             card_query_deadline_ns(&daemon->card_query)};
+                             usage_deadline_ns(daemon), card_query_deadline_ns(&daemon->card_query)};
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
   for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
     next_ns = all_ns[i] < next_ns ? all_ns[i] : next_ns;
@@ -526,6 +531,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
+  usage_on_time(daemon, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
   clients_apply_some_terms(daemon, now_ns);
@@ -541,6 +547,7 @@ void daemon_end(struct daemon *daemon) {
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);
+  record_end(&daemon->usage);
   free(daemon->status.msgs);
   gpus_end(daemon);
 }

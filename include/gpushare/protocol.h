@@ -279,6 +279,8 @@ enum gs_event_kind {
 #define X(name, value, word) GS_EVENT_##name = value,
   GS_EVENT_KINDS(X)
 #undef X
+      GS_EVENT_USAGE =
+          25, /* in the record of usage alone: what a job has had of a GPU; detail: enum gs_class */
 };
 
 /* How a program has ended. */
@@ -292,7 +294,8 @@ enum gs_end {
 /* What is read with GET_EVENTS. */
 enum gs_record {
   GS_RECORD_EVENTS = 0,
-  GS_RECORD_RUNS = 1, /* of programs that have ended: COMMAND and ENDED */
+  GS_RECORD_RUNS = 1,  /* of programs that have ended: COMMAND and ENDED */
+  GS_RECORD_USAGE = 2, /* USAGE: of one's own jobs, and of all for those who may change settings */
 };
 
 /* Where a process comes from, by its control groups. Later ones say more than earlier ones. */
@@ -759,6 +762,11 @@ struct gs_msg {
               uint32_t by_uid;
               int32_t by_pid; /* the job's own: declared. 0: the configuration, or a signal */
             } change;
+            struct { /* USAGE: from then until at_ns */
+              uint64_t since_ns;
+              uint64_t held_ns, gpu_ns; /* as in STATUS_JOB and STATUS_TERMS */
+              uint64_t waited_ns, moved_bytes;
+            } usage;
             struct {
               uint64_t started_ns, gpu_ns, waited_ns; /* of several GPUs the most */
               uint64_t turns;
