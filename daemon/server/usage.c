@@ -58,8 +58,11 @@ void usage_end(struct daemon *daemon, uint64_t now_ns) {
 /* ---- from time to time ---- */
 
 static bool is_due(const struct usage *usage, uint64_t now_ns) {
-  bool is_young = usage->until_ns - usage->began_ns < USAGE_YOUNG_NS;
-  return now_ns - usage->until_ns >= (is_young ? USAGE_SHORT_NS : USAGE_YOUNG_NS);
+  uint64_t part_ns = (usage->until_ns - usage->began_ns) / USAGE_PART;
+  uint64_t length_ns = part_ns < USAGE_SHORT_NS  ? USAGE_SHORT_NS
+                       : part_ns > USAGE_LONG_NS ? USAGE_LONG_NS
+                                                 : part_ns;
+  return now_ns - usage->until_ns >= length_ns;
 }
 
 uint64_t usage_deadline_ns(const struct daemon *daemon) {

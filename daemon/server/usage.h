@@ -9,9 +9,10 @@
 
 #include "server/daemon.h"
 
-/* A job that is so young has spans of a minute, others longer ones. */
-#define USAGE_YOUNG_NS (10 * USAGE_SHORT_NS)
+/* A span is an eighth as long as what was before it, within these bounds: so much is lost at most. */
+#define USAGE_PART 8
 #define USAGE_SHORT_NS (60 * NS_PER_S)
+#define USAGE_LONG_NS (60 * USAGE_SHORT_NS)
 
 /* The job has just been attached. */
 void usage_begin(struct attachment *attachment, uint64_t now_ns);

@@ -95,6 +95,8 @@ TEST(a_timeline_agrees_with_status) {
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", trace, NULL) == 0);
   const char *history = path_of("history.json");
   write_json("history.json", "history", NULL);
+  CHECK(scene_ctl(&scene, answer, sizeof answer, "--json", "report", "--by", "job", NULL) == 0);
+  write_answer("report.json");
   CHECK(check(trace, status, history) == 0, "see the log of python3");
   check_change(trace, status, "\"hand-over\"", "\"hand-ever\"");
   check_change(trace, status, "\"dur\":", "\"dux\":");
@@ -178,7 +180,7 @@ static void check_running(void) {
 static void check_ended(void) {
   write_json("history.json", "history", NULL);
   write_json("event.jsonl", "events", NULL);
-  check_schemas((const char *const[]){"history.json", "event.jsonl", NULL});
+  check_schemas((const char *const[]){"history.json", "report.json", "event.jsonl", NULL});
 }
 
 TEST(json_is_as_its_schemas_say) {

@@ -115,12 +115,18 @@ TEST(a_job_that_stays_has_spans_meanwhile) {
   ck_assert_uint_ge(sum.held_ns, 119 * NS_PER_S);
   pass(3600 * NS_PER_S);
   sum = sum_of(job);
-  ck_assert_uint_le(sum.spans, 10 + 6 + 2); /* of a minute, then of ten */
-  ck_assert_uint_ge(sum.held_ns, (3750 - 660) * NS_PER_S);
+  ck_assert_uint_le(sum.spans, 8 + 18 + 2); /* of a minute, then each an eighth longer */
+  ck_assert_uint_ge(sum.held_ns, (3750 * 8 / 9 - 120) * NS_PER_S);
+  pass(30 * 24 * 3600 * NS_PER_S);
+  sum = sum_of(job);
+  ck_assert_uint_le(sum.spans, 30 * 24 + 50);
+  ck_assert_uint_ge(sum.held_ns, (30 * 24 * 3600 - 60) * NS_PER_S);
+  uint64_t last_ns = now_ns;
   played_go(&peers[0]);
   sum = sum_of(job);
-  ck_assert_uint_ge(sum.held_ns, 3749 * NS_PER_S);
-  ck_assert_uint_le(sum.held_ns, 3751 * NS_PER_S);
+  ck_assert_uint_eq(sum.until_ns, last_ns);
+  ck_assert_uint_le(sum.since_ns + sum.held_ns, last_ns);
+  ck_assert_uint_ge(sum.since_ns + sum.held_ns, last_ns - NS_PER_S);
 }
 
 TEST(waiting_is_counted) {
