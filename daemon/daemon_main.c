@@ -168,6 +168,7 @@ static void on_signal(struct server *server, const struct signalfd_siginfo *sign
     mps_on_child(&program->daemon.mps, clock_now_ns());
     program_look_for_cards(program);
     presence_on_child(server);
+    hook_on_child(&program->daemon.hook);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON, sender_of(signal).text);
@@ -254,6 +255,7 @@ static int serve(struct program *program) {
   server_close(&program->server);
   state_close(program->daemon.ending);
   mps_end(&program->daemon.mps);
+  hook_end(&program->daemon.hook);
   daemon_end(&program->daemon);
   return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }

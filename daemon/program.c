@@ -113,6 +113,7 @@ void program_apply(struct program *program) {
     scheduler_tell_settings(scheduler, &program->daemon.actions);
   program->daemon.host_copies = config->host_copies;
   program->daemon.learns = config->learn;
+  strcpy(program->daemon.hook.command, config->on_job_end);
   users_bound_clients(&program->server.users, config->max_clients_per_user);
   program->daemon.evict_after = config->evict_after;
   program->server.group = program->files.group;

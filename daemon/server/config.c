@@ -115,6 +115,13 @@ static const char *set_metrics(void *field, const char *text) {
   return set_text(field, TEXT_SIZE(metrics), text);
 }
 
+static const char *set_on_job_end(void *field, const char *text) {
+  const char *wrong = set_text(field, TEXT_SIZE(on_job_end), text);
+  if (strcmp(text, "off") == 0)
+    *(char *)field = '\0';
+  return wrong;
+}
+
 static const char *set_state(void *field, const char *text) {
   if (*text != '/' && strcmp(text, STATE_AUTO) != 0 && strcmp(text, STATE_OFF) != 0)
     return "is none of auto, off, /FOLDER";
@@ -322,6 +329,9 @@ const struct config_key config_keys[] = {
      AT(metrics)},
     {"state", "FOLDER|auto|off",
      "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", set_state, AT(state)},
+    {"on_job_end", "COMMAND|off",
+     "for the shell, when a job has ended; its figures are in the environment (default off)", set_on_job_end,
+     AT(on_job_end)},
     {"log", "LEVEL", "error, warn, info or debug (default info)", set_log, AT(log)},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "core/scheduler.h"
 #include "gpushare/protocol.h"
+#include "server/hook.h"
 #include "server/overrides.h"
 #include "server/terms.h"
 
@@ -63,6 +64,7 @@ struct config {
   bool learn;      /* from earlier runs */
   char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
   char metrics[ADDRESS_TEXT_SIZE];
+  char on_job_end[sizeof((struct hook *)0)->command]; /* for the shell; empty: none */
   char group[64];
   enum log_level log;
   char texts[CONFIG_KEYS_MAX][64]; /* what each key was set to; empty: its default. For people */

@@ -9,6 +9,7 @@
 #include "core/scheduler.h"
 #include "server/cards.h"
 #include "server/clients.h"
+#include "server/hook.h"
 #include "server/kept.h"
 #include "server/mps.h"
 #include "server/overrides.h"
@@ -118,6 +119,7 @@ struct daemon {
   enum gs_host_copies host_copies; /* as programs are told */
   struct spatial spatial;
   struct mps mps;
+  struct hook hook;
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
   uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */

@@ -79,6 +79,7 @@ void events_on_end(struct daemon *daemon, const struct peer *peer, uint64_t now_
   }
   record_add(&daemon->runs, &msg);
   keep_record(daemon, &msg, now_ns);
+  hook_add(&daemon->hook, &msg, peer->command);
 }
 
 /* ---- jobs on GPUs ---- */

@@ -516,9 +516,13 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   if (daemon->bounding || !list_empty(&daemon->unapplied))
     return 0;
-  const uint64_t all_ns[] = {gpus_deadline_ns(daemon),  mps_deadline_ns(&daemon->mps),
-                             evict_deadline_ns(daemon), keep_deadline_ns(daemon),
-                             usage_deadline_ns(daemon), card_query_deadline_ns(&daemon->card_query)};
+  const uint64_t all_ns[] = {gpus_deadline_ns(daemon),
+                             mps_deadline_ns(&daemon->mps),
+                             evict_deadline_ns(daemon),
+                             keep_deadline_ns(daemon),
+                             usage_deadline_ns(daemon),
+                             hook_deadline_ns(&daemon->hook),
+                             card_query_deadline_ns(&daemon->card_query)};
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
   for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
     next_ns = all_ns[i] < next_ns ? all_ns[i] : next_ns;
@@ -532,6 +536,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
   usage_on_time(daemon, now_ns);
+  hook_on_time(&daemon->hook, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
   clients_apply_some_terms(daemon, now_ns);

@@ -251,6 +251,7 @@ TEST(a_configuration_is_checked_without_a_daemon) {
   output_has("the configuration is right: ");
   ck_assert_int_eq(run_shell("%s --config %s --check-config --tq never 2>&1", GS_DAEMON, it->config), 78);
   output_has("--tq: 'never'");
+  ck_assert_int_eq(run_shell("%s --check-config %s 2>&1", GS_DAEMON, GS_LAB), 0);
   write_config("tq = 7\nlern = no\n");
   ck_assert_int_eq(run_shell("%s --check-config %s 2>&1", GS_DAEMON, it->config), 78);
   output_has("gpushare.conf:2: lern: 'no' is not a setting");
