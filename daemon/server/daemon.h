@@ -175,9 +175,9 @@ struct told {
   uint64_t limit;
 };
 
-/* What a job has had of the GPU when its last span ended (usage.h). */
+/* What a job has had of the GPU until then (usage.h). */
 struct usage {
-  uint64_t began_ns, until_ns; /* the job, and that span */
+  uint64_t until_ns;
   uint64_t held_ns, gpu_ns, waited_ns, moved_bytes;
 };
 
@@ -186,7 +186,8 @@ struct attachment {
   struct sched_job job; /* owner: this attachment */
   struct moves moves;
   struct told told;
-  struct usage usage;
+  uint64_t began_ns;          /* it has been there since then */
+  struct usage kept, counted; /* as its last span has ended; as its user has been told of it */
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;      /* the client's own, of the GPU */

@@ -18,17 +18,27 @@ static struct usage usage_so_far(const struct sched_job *job, uint64_t now_ns) {
 }
 
 void usage_begin(struct attachment *attachment, uint64_t now_ns) {
-  attachment->usage = usage_so_far(&attachment->job, now_ns);
-  attachment->usage.began_ns = now_ns;
+  attachment->began_ns = now_ns;
+  attachment->kept = attachment->counted = usage_so_far(&attachment->job, now_ns);
+}
+
+/* For its user. */
+static void count(struct attachment *attachment, const struct usage *now) {
+  struct user *user = attachment->peer->user;
+  const struct usage *before = &attachment->counted;
+  user->held_ns += now->held_ns - before->held_ns;
+  user->waited_ns += now->waited_ns - before->waited_ns;
+  user->moved_bytes += now->moved_bytes - before->moved_bytes;
+  attachment->counted = *now;
 }
 
 void usage_end_span(struct attachment *attachment, uint64_t now_ns) {
   struct daemon *daemon = daemon_with(attachment);
   const struct peer *peer = attachment->peer;
-  struct usage before = attachment->usage, now = usage_so_far(&attachment->job, now_ns);
+  struct usage before = attachment->kept, now = usage_so_far(&attachment->job, now_ns);
   struct gs_msg msg = wire_msg(GS_EVENT, gpu_of(attachment->job.gpu)->number);
-  now.began_ns = before.began_ns;
-  attachment->usage = now;
+  count(attachment, &now);
+  attachment->kept = now;
   msg.event.kind = GS_EVENT_USAGE;
   msg.event.detail = (uint16_t)attachment->job.terms.class;
   msg.event.at_ns = now_ns;
@@ -57,12 +67,21 @@ void usage_end(struct daemon *daemon, uint64_t now_ns) {
 
 /* ---- from time to time ---- */
 
-static bool is_due(const struct usage *usage, uint64_t now_ns) {
-  uint64_t part_ns = (usage->until_ns - usage->began_ns) / USAGE_PART;
+static bool is_due(const struct attachment *attachment, uint64_t now_ns) {
+  uint64_t part_ns = (attachment->kept.until_ns - attachment->began_ns) / USAGE_PART;
   uint64_t length_ns = part_ns < USAGE_SHORT_NS  ? USAGE_SHORT_NS
                        : part_ns > USAGE_LONG_NS ? USAGE_LONG_NS
                                                  : part_ns;
-  return now_ns - usage->until_ns >= length_ns;
+  return now_ns - attachment->kept.until_ns >= length_ns;
+}
+
+static void look_at(struct attachment *attachment, uint64_t now_ns) {
+  if (is_due(attachment, now_ns)) {
+    usage_end_span(attachment, now_ns);
+    return;
+  }
+  struct usage now = usage_so_far(&attachment->job, now_ns);
+  count(attachment, &now);
 }
 
 uint64_t usage_deadline_ns(const struct daemon *daemon) {
@@ -80,7 +99,7 @@ void usage_on_time(struct daemon *daemon, uint64_t now_ns) {
       daemon->usage_next_ns = now_ns + USAGE_SHORT_NS;
       return;
     }
-    if (job && is_due(&attachment_of(job)->usage, now_ns))
-      usage_end_span(attachment_of(job), now_ns);
+    if (job)
+      look_at(attachment_of(job), now_ns);
   }
 }

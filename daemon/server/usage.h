@@ -2,7 +2,8 @@
  * usage.h - accounts of GPUs: what each job has had of a GPU, in spans of time, which are kept (keep.h).
  *
  * A span ends when its job leaves the GPU, and from time to time while it is there: so a daemon that is
- * killed loses little, and sums over a week need no more than adding up.
+ * killed loses little, and sums over a week need no more than adding up. What a user's jobs have had is
+ * counted every minute (users.h), for the metrics.
  */
 #ifndef GS_USAGE_H
 #define GS_USAGE_H

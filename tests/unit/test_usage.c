@@ -137,6 +137,9 @@ TEST(waiting_is_counted) {
   run(0);
   say(1, GS_REQ_LOCK);
   pass(100 * NS_PER_S);
+  ck_assert_uint_ge(peers[1].user->waited_ns, 39 * NS_PER_S); /* for the metrics, to the minute */
+  ck_assert_uint_ge(peers[0].user->held_ns, 39 * NS_PER_S);
+  ck_assert_uint_eq(peers[1].user->held_ns, 0);
   played_go(&peers[1]);
   struct sum sum = sum_of(job);
   ck_assert_uint_ge(sum.waited_ns, 99 * NS_PER_S);
