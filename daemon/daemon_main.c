@@ -3,7 +3,6 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,50 +12,16 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/parse.h"
-#include "common/thread.h"
-#include "metrics/exporter.h"
-#include "server/cards.h"
-#include "server/config.h"
-#include "server/daemon_log.h"
+#include "program.h"
 #include "server/events.h"
 #include "server/keep.h"
-#include "server/listen.h"
 #include "server/process.h"
-#include "server/server.h"
+#include "server/usage.h"
 
 enum { EXIT_ANOTHER = 3, EXIT_USAGE = 64, EXIT_CONFIG = 78 };
-enum { OPTION_CONFIG = 256, OPTION_HELP, OPTION_VERSION, OPTION_KEY }; /* OPTION_KEY + n: config_keys[n] */
-#define KEYS_MAX CONFIG_KEYS_MAX
+/* OPTION_KEY + n: config_keys[n] */
+enum { OPTION_CONFIG = 256, OPTION_CHECK, OPTION_HELP, OPTION_VERSION, OPTION_KEY };
 #define LOG_PATIENCE_NS (2 * NS_PER_S) /* with its reader, at the end */
-
-struct arguments {
-  const char *config_path; /* NULL: the default, which may be absent */
-  const char *values[KEYS_MAX];
-};
-
-/* What is read of files: at the start, and again by SIGHUP. */
-struct files {
-  struct config config;
-  int err;         /* of the configuration: -errno */
-  char error[512]; /* likewise, for people */
-  struct user_names names;
-  gid_t group; /* that of the configuration */
-};
-
-struct program {
-  struct server server; /* first: a server's program */
-  struct daemon daemon;
-  struct arguments arguments;
-  struct config config;
-  struct files files;       /* while `reads`: a thread's */
-  bool reads, reads_again;  /* SIGHUP has come meanwhile */
-  _Atomic bool has_read;    /* the thread has */
-  struct log_text reads_by; /* who has sent the signal */
-  struct notify notify;
-  struct exporter *exporter;          /* NULL: metrics are not shown */
-  char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
-  char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
-};
 
 /* stderr goes to systemd's journal: JOURNAL_STREAM=DEVICE:INODE names it, and stays in the environment also
  * where somebody has redirected stderr since. */
@@ -72,21 +37,14 @@ static bool logs_to_journal(void) {
 
 /* ---- command line ---- */
 
-/* "host_memory" -> "host-memory" */
-static const char *option_name(const char *key, char name[32]) {
-  size_t i = 0;
-  for (; key[i] && i < 31; i++)
-    name[i] = key[i] == '_' ? '-' : key[i];
-  name[i] = '\0';
-  return name;
-}
-
 static void print_help(void) {
   char name[32], option[80];
   printf("usage: gpushare-daemon [OPTION]...\n\n"
          "Decides which of the programs that run with libunified.so preloaded use a GPU, and when.\n\n"
          "  --config FILE                 settings, 'key = value' lines (default " CONFIG_DEFAULT_PATH "),\n"
          "                                and then those of FILE.d/*.conf, by name\n");
+  printf("  --check-config [FILE]         say whether the settings are right, and end: of FILE, else as "
+         "above\n");
   for (size_t i = 0; i < config_key_count; i++) {
     if (config_keys[i].single)
       continue;
@@ -102,7 +60,8 @@ static void print_help(void) {
       "memory, spatial and size are for that GPU only, and count more than both. Stays in the foreground "
       "and\n"
       "logs to stderr.\n\n"
-      "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs; USR1 lets jobs take "
+      "signals: TERM, INT end it; HUP rereads the file and applies it to all GPUs, as gpusharectl\n"
+      "reload does; USR1 lets jobs take "
       "turns\n"
       "(mode on), USR2 does not (mode off).\n\n"
       "exit codes: 0 ended by a signal; 1 failure; %d another daemon answers on the socket; %d usage;\n"
@@ -110,12 +69,13 @@ static void print_help(void) {
       EXIT_ANOTHER, EXIT_USAGE, EXIT_CONFIG);
 }
 
-static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_MAX][32]) {
+static void build_options(struct option options[CONFIG_KEYS_MAX + 5], char names[CONFIG_KEYS_MAX][32]) {
   struct option *option = options;
   *option++ = (struct option){"config", required_argument, NULL, OPTION_CONFIG};
+  *option++ = (struct option){"check-config", no_argument, NULL, OPTION_CHECK};
   *option++ = (struct option){"help", no_argument, NULL, OPTION_HELP};
   *option++ = (struct option){"version", no_argument, NULL, OPTION_VERSION};
-  for (size_t i = 0; i < config_key_count && i < KEYS_MAX; i++)
+  for (size_t i = 0; i < config_key_count && i < CONFIG_KEYS_MAX; i++)
     if (!config_keys[i].single)
       *option++ = (struct option){option_name(config_keys[i].name, names[i]), required_argument, NULL,
                                   OPTION_KEY + (int)i};
@@ -125,8 +85,8 @@ static void build_options(struct option options[KEYS_MAX + 4], char names[KEYS_M
 /* Returns, or exits: the process has nothing to lose yet. */
 static struct arguments read_arguments(int argc, char **argv) {
   struct arguments arguments = {0};
-  struct option options[KEYS_MAX + 4];
-  char names[KEYS_MAX][32];
+  struct option options[CONFIG_KEYS_MAX + 5];
+  char names[CONFIG_KEYS_MAX][32];
   int option;
   build_options(options, names);
   while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -138,6 +98,8 @@ static struct arguments read_arguments(int argc, char **argv) {
       exit(0);
     } else if (option == OPTION_CONFIG) {
       arguments.config_path = optarg;
+    } else if (option == OPTION_CHECK) {
+      arguments.only_checks = true;
     } else if (option >= OPTION_KEY) {
       arguments.values[option - OPTION_KEY] = optarg;
     } else {
@@ -145,6 +107,8 @@ static struct arguments read_arguments(int argc, char **argv) {
       exit(EXIT_USAGE);
     }
   }
+  if (arguments.only_checks && optind < argc)
+    arguments.config_path = argv[optind++];
   if (optind < argc) {
     fprintf(stderr, "gpushare-daemon: '%s' is too much; try --help\n", argv[optind]);
     exit(EXIT_USAGE);
@@ -152,290 +116,22 @@ static struct arguments read_arguments(int argc, char **argv) {
   return arguments;
 }
 
-/* ---- configuration ---- */
-
-static int read_command_line(const struct arguments *arguments, struct config *config, char *error,
-                             size_t error_size) {
-  char name[32];
-  for (size_t i = 0; i < config_key_count; i++) {
-    const char *value = arguments->values[i];
-    const char *wrong = value ? config_set(config, &config_keys[i], value) : NULL;
-    if (!wrong)
-      continue;
-    snprintf(error, error_size, "--%s: '%s' %s", option_name(config_keys[i].name, name), value, wrong);
-    return -EINVAL;
+/* The exit code. */
+static int check_config(const struct arguments *arguments) {
+  static struct files files;
+  const char *path = arguments->config_path ? arguments->config_path : CONFIG_DEFAULT_PATH;
+  files_read(arguments, &files);
+  if (files.err < 0) {
+    fprintf(stderr, "gpushare-daemon: %s\n", files.error);
+    return EXIT_CONFIG;
   }
-  return 0;
-}
-
-/* Defaults, then the files, then the command line. Any file, and who knows of groups, may be on a network. */
-static void read_files(const struct arguments *arguments, struct files *files) {
-  const char *path = arguments->config_path;
-  *files = (struct files){.config = config_default()};
-  files->err = config_files_read(&files->config, path ? path : CONFIG_DEFAULT_PATH, path, files->error,
-                                 sizeof files->error);
-  if (files->err == 0)
-    files->err = read_command_line(arguments, &files->config, files->error, sizeof files->error);
-  if (files->err < 0)
-    return;
-  files->names = user_names_read(USER_NAMES_PATH);
-  files->group = permission_find_group(files->config.group);
-}
-
-/* 0, or -errno after a line in the log, which the service manager is told as well. */
-static int check_files(struct program *program) {
-  const struct files *files = &program->files;
-  char *trouble = program->notify.trouble;
-  *trouble = '\0';
-  if (files->err < 0) {
-    log_error("%s", files->error);
-    snprintf(trouble, sizeof program->notify.trouble, "wrong configuration: %s", files->error);
-  }
-  return files->err;
-}
-
-/* ---- metrics ---- */
-
-static uint64_t exporter_deadline(const void *exporter) { return exporter_deadline_ns(exporter); }
-static void run_exporter(void *exporter, uint64_t now_ns) { exporter_run(exporter, now_ns); }
-
-static void close_exporter(struct program *program) {
-  server_remove_guest(&program->server);
-  if (program->exporter)
-    exporter_close(program->exporter);
-  program->exporter = NULL;
-}
-
-/* At this address from now on, or nowhere (ADDRESS_OFF). */
-static void show_metrics(struct program *program, const char *address) {
-  if (program->exporter && strcmp(exporter_address(program->exporter), address) == 0)
-    return;
-  close_exporter(program);
-  if (strcmp(address, ADDRESS_OFF) == 0)
-    return;
-  program->exporter = exporter_open(&program->daemon, address);
-  if (!program->exporter)
-    return;
-  struct server_guest guest = {.fd = exporter_fd(program->exporter),
-                               .of = program->exporter,
-                               .deadline_ns = exporter_deadline,
-                               .run = run_exporter};
-  if (server_add_guest(&program->server, &guest) < 0)
-    close_exporter(program);
-}
-
-/* ---- the configuration counts ---- */
-
-static void apply_files(struct program *program) {
-  const struct config *config = &program->config;
-  struct scheduler *scheduler = &program->daemon.scheduler;
-  struct overrides overrides = config->overrides;
-  uint64_t now_ns = clock_now_ns();
-  user_names_use(&program->files.names);
-  log_setup("gpushare-daemon", config->log);
-  scheduler->grace_ns = config->grace_ns;
-  scheduler->host_memory_bytes = config->host_memory_bytes;
-  gpus_find_numbered(&overrides, &program->daemon.cards);
-  keep_configure(&program->daemon, &config->general, &overrides, now_ns);
-  list_each(node, &scheduler->gpus) {
-    overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
-                    &program->daemon.actions);
-  }
-  if (program->daemon.host_copies != config->host_copies)
-    scheduler_tell_settings(scheduler, &program->daemon.actions);
-  program->daemon.host_copies = config->host_copies;
-  program->daemon.learns = config->learn;
-  users_bound_clients(&program->server.users, config->max_clients_per_user);
-  program->daemon.evict_after = config->evict_after;
-  program->server.group = program->files.group;
-  if (program->server.group == PERMISSION_NO_GROUP)
-    log_info("there is no group '%s': only root and uid %d may change settings", config->group, geteuid());
-  gpus_settle(&program->daemon, now_ns);
-  clients_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
-  presence_set(&program->server, config->require_device);
-  show_metrics(program, config->metrics);
-}
-
-/* ---- the host's cards ---- */
-
-#define CARDS_WAIT_NS (3 * NS_PER_S) /* at the start; later answers count as well */
-
-/* The daemon's own environment may replace what it asks (gpushare-daemon(8)). */
-static const char *environment_or(const char *name, const char *fallback) {
-  const char *value = getenv(name);
-  return value ? value : fallback;
-}
-
-static const char *host_folder(void) {
-  static char folder[300];
-  snprintf(folder, sizeof folder, "%s" HOST_GPUS_FOLDER, environment_or("GPUSHARE_HOST_ROOT", ""));
-  return folder;
-}
-
-static void take_cards(struct program *program, const struct cards *cards) {
-  static const char *const sources[] = {
-      [CARDS_HOST] = "/proc/driver/nvidia tells", [CARDS_NVML] = "NVML tells"};
-  if (cards_are_same(cards, &program->daemon.cards))
-    return;
-  log_info("%s of %u GPU%s on this host%s", sources[cards->source], cards->count,
-           cards->count == 1 ? "" : "s", cards->partial ? ", and there are others" : "");
-  gpus_on_cards(&program->daemon, cards, clock_now_ns());
-  presence_on_cards(&program->server);
-}
-
-/* Without NVML. What it has told before is more. */
-static void read_cards(struct program *program) {
-  static struct cards cards;
-  if (program->daemon.cards.source != CARDS_NVML && host_gpus_cards(host_folder(), &cards) == 0)
-    take_cards(program, &cards);
-}
-
-static void note_cards_trouble(struct program *program, const char *why) {
-  if (strcmp(why, program->cards_trouble) == 0)
-    return;
-  log_info("NVML does not tell of GPUs: %s", why);
-  snprintf(program->cards_trouble, sizeof program->cards_trouble, "%s", why);
-}
-
-static void ask_for_cards(struct program *program) {
-  if (card_query_begin(&program->daemon.card_query, clock_now_ns()) < 0)
-    read_cards(program);
-}
-
-/* A child has ended. */
-static void look_for_cards(struct program *program) {
-  static struct cards cards;
-  char why[NVML_WHY_SIZE];
-  int result = card_query_on_child(&program->daemon.card_query, &cards, why);
-  if (result > 0) {
-    *program->cards_trouble = '\0';
-    take_cards(program, &cards);
-  } else if (result < 0) {
-    note_cards_trouble(program, why);
-    read_cards(program);
-  }
-  if (result != 0 && program->daemon.card_query.again)
-    ask_for_cards(program);
-}
-
-/* Programs are better not served before the daemon knows the cards. But a driver may take its time, or hang.
- */
-static void await_cards(struct program *program) {
-  struct card_query *query = &program->daemon.card_query;
-  uint64_t end_ns = clock_now_ns() + CARDS_WAIT_NS;
-  query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
-  query->patience_ns = CARD_QUERY_NS;
-  if (!*query->library)
-    query->library = NULL;
-  ask_for_cards(program);
-  while (query->pid && process_await_child(end_ns))
-    look_for_cards(program);
-  if (query->pid) {
-    log_warn("NVML has not told of GPUs within %lu s: going on without it, until it does",
-             CARDS_WAIT_NS / NS_PER_S);
-    read_cards(program);
-  }
-}
-
-/* ---- MPS ---- */
-
-static void choose_spatial(const struct config *config, const struct cards *cards, struct spatial *spatial) {
-  static uint8_t host[OVERRIDES_MAX][GS_UUID_SIZE];
-  static struct overrides overrides;
-  int count = host_gpus_read(host_folder(), host, OVERRIDES_MAX);
-  overrides = config->overrides;
-  gpus_find_numbered(&overrides, cards);
-  spatial_choose(spatial, &config->general, &overrides, (const uint8_t(*)[GS_UUID_SIZE])host, count);
-}
-
-/* It is of this daemon alone, once that has the socket. */
-static void start_spatial(struct program *program) {
-  struct daemon *daemon = &program->daemon;
-  choose_spatial(&program->config, &daemon->cards, &daemon->spatial);
-  if (!spatial_is_on(&daemon->spatial))
-    return;
-  if (geteuid() != 0)
-    log_info("the daemon is not root: MPS is for programs of uid %u only", geteuid());
-  spatial_visible(&daemon->spatial, program->visible);
-  mps_start(&daemon->mps, program->config.socket, program->visible, clock_now_ns());
-}
-
-static bool is_spatial_changed(const struct program *program, const struct config *fresh) {
-  static struct spatial chosen;
-  choose_spatial(fresh, &program->daemon.cards, &chosen);
-  return !spatial_is_same(&chosen, &program->daemon.spatial);
-}
-
-/* ---- the configuration, again ---- */
-
-static void keep_socket(struct program *program, struct config *fresh) {
-  if (!program->server.passed && strcmp(fresh->socket, program->config.socket) != 0)
-    log_warn("another socket needs a restart: it stays %s", program->config.socket);
-  strcpy(fresh->socket, program->config.socket);
-}
-
-static void keep_state(const struct program *program, struct config *fresh) {
-  if (strcmp(fresh->state, program->config.state) != 0)
-    log_warn("another folder for the state needs a restart: it stays %s", program->config.state);
-  strcpy(fresh->state, program->config.state);
-}
-
-static void apply_again(struct program *program) {
-  struct config *fresh = &program->files.config;
-  char changes[300];
-  keep_socket(program, fresh);
-  keep_state(program, fresh);
-  if (is_spatial_changed(program, fresh))
-    log_warn("a change of spatial needs a restart: it stays as it was");
-  bool changed = config_changes(&program->config, fresh, changes, sizeof changes);
-  program->config = *fresh;
-  events_on_reload(&program->daemon, clock_now_ns());
-  apply_files(program);
-  ask_for_cards(program);
-  log_info("the configuration has been read again, by SIGHUP of %s: %s", program->reads_by.text,
-           changed ? changes : "nothing has changed");
-}
-
-/* SIGRTMIN tells the loop. */
-static void read_and_tell(struct program *program) {
-  read_files(&program->arguments, &program->files);
-  atomic_store(&program->has_read, true);
-  kill(getpid(), SIGRTMIN);
-}
-
-static void *read_apart(void *program) {
-  thread_begin("files");
-  read_and_tell(program);
-  return NULL;
-}
-
-/* Without a thread the loop waits for the files. */
-static void begin_reload(struct program *program) {
-  program->reads = true;
-  program->reads_again = false;
-  if (thread_start(NULL, read_apart, program) < 0)
-    read_and_tell(program);
-}
-
-static void end_reload(struct program *program) {
-  program->reads = false;
-  if (check_files(program) < 0)
-    log_error("the configuration stays as it was");
-  else
-    apply_again(program);
-  if (program->reads_again)
-    begin_reload(program);
-  else
-    notify_ready(&program->notify, program->daemon.client_count);
-}
-
-static void on_hangup(struct program *program, struct log_text by) {
-  notify_reloading(&program->notify, clock_now_ns());
-  program->reads_by = by;
-  if (program->reads)
-    program->reads_again = true;
-  else
-    begin_reload(program);
+  user_names_free(&files.names);
+  printf("the configuration is right: %s%s, and %s.d/*.conf\n", path,
+         access(path, F_OK) == 0 ? "" : " (which is not there)", path);
+  if (files.group == PERMISSION_NO_GROUP)
+    printf("but there is no group '%s': only root and the daemon's user may change settings\n",
+           files.config.group);
+  return EXIT_SUCCESS;
 }
 
 /* ---- signals ---- */
@@ -459,20 +155,20 @@ static void set_mode(struct program *program, enum gs_mode mode, const char *by)
 }
 
 static void on_signal(struct server *server, const struct signalfd_siginfo *signal) {
-  struct program *program = (struct program *)(void *)server;
+  struct program *program = program_of(server);
   if (signal->ssi_signo == (uint32_t)SIGRTMIN) {
-    if (atomic_exchange(&program->has_read, false)) /* else somebody else has sent it */
-      end_reload(program);
+    reload_on_read(program);
     return;
   }
   switch (signal->ssi_signo) {
   case SIGHUP:
-    on_hangup(program, sender_of(signal));
+    reload_on_signal(program, sender_of(signal));
     break;
   case SIGCHLD:
     mps_on_child(&program->daemon.mps, clock_now_ns());
-    look_for_cards(program);
+    program_look_for_cards(program);
     presence_on_child(server);
+    hook_on_child(&program->daemon.hook);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON, sender_of(signal).text);
@@ -533,6 +229,7 @@ static int open_server(struct program *program, const sigset_t *signals) {
     strcpy(config->socket, passed);
   int err = server_open(&program->server, &program->daemon, config->socket, fd >= 0 ? fd : -1, signals);
   program->server.on_signal = on_signal;
+  program->server.on_reload = reload_on_peer;
   program->server.notify = &program->notify;
   return err;
 }
@@ -544,19 +241,21 @@ static int serve(struct program *program) {
   if (err < 0)
     return err == -EADDRINUSE ? EXIT_ANOTHER : EXIT_FAILURE;
   log_ring_start(); /* a thread keeps the capabilities that it begins with: the lookout has them now */
-  await_cards(program);
+  program_await_cards(program);
   open_state(program);
-  apply_files(program);
-  start_spatial(program);
+  program_apply(program);
+  program_start_spatial(program);
   log_info("listening on %s%s", program->config.socket,
            program->server.passed ? ", opened by the service manager" : "");
   notify_ready(&program->notify, 0);
   err = server_run(&program->server);
+  usage_end(&program->daemon, clock_now_ns());
   keep_stop(&program->daemon);
-  close_exporter(program);
+  program_close_exporter(program);
   server_close(&program->server);
   state_close(program->daemon.ending);
   mps_end(&program->daemon.mps);
+  hook_end(&program->daemon.hook);
   daemon_end(&program->daemon);
   return err < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
@@ -574,13 +273,15 @@ int main(int argc, char **argv) {
   daemon_keep_heap();
   log_setup("gpushare-daemon", LOG_LEVEL_INFO);
   program.arguments = read_arguments(argc, argv);
+  if (program.arguments.only_checks)
+    return check_config(&program.arguments);
   if (logs_to_journal())
     log_for_journal();
   notify_open(&program.notify, clock_now_ns());
   int code = EXIT_CONFIG;
-  read_files(&program.arguments, &program.files);
+  files_read(&program.arguments, &program.files);
   program.config = program.files.config;
-  if (check_files(&program) == 0)
+  if (program_check_files(&program) == 0)
     code = serve(&program);
   else
     notify_failing(&program.notify);

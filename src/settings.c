@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "common/gang_name.h"
 #include "common/log.h"
@@ -15,102 +16,88 @@ static struct settings current = {
 
 const struct settings *settings(void) { return &current; }
 
-/* Wrong values, for the log of programs that use CUDA; others that inherit the environment stay silent. */
+/* What is wrong, for the log of programs that use CUDA; others that inherit the environment stay silent.
+ * Copies: programs overwrite their environment (titles). */
 static struct {
-  const char *name, *allowed;
-  char value[64];
+  char name[48], value[64];
+  const char *allowed; /* NULL: there is no such variable; */
+  const char *like;    /* but this one */
 } complaints[17];
 static int complaint_count;
 
-static void complain(const char *name, const char *value, const char *allowed) {
+static void complain(const char *name, const char *value, const char *allowed, const char *like) {
   if (complaint_count == sizeof complaints / sizeof *complaints)
     return;
-  complaints[complaint_count].name = name;
+  size_t length = strcspn(name, "=");
+  memcpy(complaints[complaint_count].name, name,
+         length < sizeof complaints->name ? length : sizeof complaints->name - 1);
+  strncpy(complaints[complaint_count].value, value, sizeof complaints->value - 1);
   complaints[complaint_count].allowed = allowed;
-  strncpy(complaints[complaint_count++].value, value, sizeof complaints->value - 1);
+  complaints[complaint_count++].like = like;
 }
 
 void settings_complain(void) {
-  for (int i = 0; i < complaint_count; i++)
-    log_warn("%s is %s, not '%s': the default is taken", complaints[i].name, complaints[i].allowed,
-             complaints[i].value);
+  for (int i = 0; i < complaint_count; i++) {
+    const char *name = complaints[i].name;
+    if (complaints[i].allowed)
+      log_warn("%s is %s, not '%s': the default is taken", name, complaints[i].allowed, complaints[i].value);
+    else
+      log_warn("%s is no variable of gpushare's: did you mean %s?", name, complaints[i].like);
+  }
   complaint_count = 0;
 }
 
-/* NULL: it says nothing. Who starts a program that has more rights than he does not choose its daemon. */
+/* "", which is no value: it says nothing, or nothing right. Who starts a program that has more rights than he
+ * does not choose its daemon. */
 static const char *value_of(const char *name) {
   const char *value = secure_getenv(name);
-  return value && *value ? value : NULL;
-}
-
-static void read_bool(const char *name, bool *setting) {
-  const char *value = value_of(name);
-  if (value && parse_bool(value, setting) != 0)
-    complain(name, value, "0 or 1");
-}
-
-static void read_memory(void) {
-  static const char name[] = "GPUSHARE_MEMORY";
-  const char *value = value_of(name);
-  enum gs_memory memory;
-  if (value && parse_memory(value, &memory) != 0)
-    complain(name, value, "managed, swap or off");
-  else if (value)
-    current.memory = (int)memory;
-}
-
-static void read_preempt(void) {
-  static const char name[] = "GPUSHARE_PREEMPT";
-  const char *value = value_of(name);
-  if (value && strcmp(value, "auto") != 0 && strcmp(value, "off") != 0)
-    complain(name, value, "auto or off");
-  else if (value)
-    current.preempt = strcmp(value, "off") != 0;
-}
-
-/* What tells a term; "", which no term is: nothing, or nothing right. */
-static const char *term_of(const char *name) {
-  const char *value = value_of(name), *allowed = value ? variable_complaint(name, value) : NULL;
+  const char *allowed = value && *value ? variable_complaint(name, value) : NULL;
   if (allowed)
-    complain(name, value, allowed);
+    complain(name, value, allowed, NULL);
   return value && !allowed ? value : "";
 }
 
+static void read_memory(void) {
+  enum gs_memory memory;
+  if (parse_memory(value_of("GPUSHARE_MEMORY"), &memory) == 0)
+    current.memory = (int)memory;
+}
+
 static void read_terms(void) {
-  parse_weight(term_of("GPUSHARE_WEIGHT"), &current.weight);
-  parse_priority(term_of("GPUSHARE_PRIORITY"), &current.priority);
-  parse_duration_ns(term_of("GPUSHARE_EXPECTED_RUNTIME"), &current.expected_ns);
-  parse_class(term_of("GPUSHARE_CLASS"), &current.class);
-  strncpy(current.name, term_of("GPUSHARE_NAME"), sizeof current.name - 1);
-  parse_bytes(term_of("GPUSHARE_MEMORY_LIMIT"), &current.limit_bytes);
-  parse_bytes(term_of("GPUSHARE_MEMORY_SOFT_LIMIT"), &current.soft_limit_bytes);
-  parse_bytes(term_of("GPUSHARE_EXPECTED_MEMORY"), &current.expected_bytes);
+  parse_weight(value_of("GPUSHARE_WEIGHT"), &current.weight);
+  parse_priority(value_of("GPUSHARE_PRIORITY"), &current.priority);
+  parse_duration_ns(value_of("GPUSHARE_EXPECTED_RUNTIME"), &current.expected_ns);
+  parse_class(value_of("GPUSHARE_CLASS"), &current.class);
+  strncpy(current.name, value_of("GPUSHARE_NAME"), sizeof current.name - 1);
+  parse_bytes(value_of("GPUSHARE_MEMORY_LIMIT"), &current.limit_bytes);
+  parse_bytes(value_of("GPUSHARE_MEMORY_SOFT_LIMIT"), &current.soft_limit_bytes);
+  parse_bytes(value_of("GPUSHARE_EXPECTED_MEMORY"), &current.expected_bytes);
 }
 
 static void read_log(void) {
-  static const char name[] = "GPUSHARE_LOG";
-  const char *value = value_of(name);
   enum log_level level = LOG_LEVEL_WARN;
-  bool wrong = value && log_level_parse(value, &level) != 0;
+  log_level_parse(value_of("GPUSHARE_LOG"), &level);
   log_setup("gpushare", level);
   log_as_guest();
-  if (wrong)
-    complain(name, value, "error, warn, info or debug");
 }
 
 static void read_socket(void) {
-  static const char name[] = "GPUSHARE_SOCKET";
-  static char
-      copy[sizeof((struct sockaddr_un){0}.sun_path)]; /* programs overwrite their environment (titles) */
-  const char *value = value_of(name);
-  if (!value)
+  static char copy[sizeof((struct sockaddr_un){0}.sun_path)]; /* programs overwrite their environment */
+  const char *value = value_of("GPUSHARE_SOCKET");
+  if (!*value)
     return;
-  if (strlen(value) >= sizeof copy) {
-    complain(name, value, "a path of at most 107 bytes");
-    return;
-  }
   strcpy(copy, value);
   current.socket = copy;
+}
+
+/* Others may have variables that begin so (Kubernetes has, of a service): what is like none of ours is left
+ * alone. */
+static void read_names(void) {
+  for (char **assignment = environ; assignment && *assignment; assignment++) {
+    const char *like = variable_is_unknown(*assignment) ? variable_like(*assignment) : NULL;
+    if (like)
+      complain(*assignment, "", NULL, like);
+  }
 }
 
 __attribute__((constructor)) static void read_environment(void) {
@@ -119,8 +106,9 @@ __attribute__((constructor)) static void read_environment(void) {
   read_memory();
   read_terms();
   gang_name_find(secure_getenv, current.gang);
-  read_bool("GPUSHARE_REQUIRED", &current.required);
-  read_preempt();
-  read_bool("GPUSHARE_CARRY", &current.carry);
-  read_bool("GPUSHARE_SINGLE_OVERSUBSCRIBE", &current.single_oversubscribe);
+  parse_bool(value_of("GPUSHARE_REQUIRED"), &current.required);
+  current.preempt = strcmp(value_of("GPUSHARE_PREEMPT"), "off") != 0;
+  parse_bool(value_of("GPUSHARE_CARRY"), &current.carry);
+  parse_bool(value_of("GPUSHARE_SINGLE_OVERSUBSCRIBE"), &current.single_oversubscribe);
+  read_names();
 }

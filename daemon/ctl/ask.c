@@ -80,6 +80,8 @@ static void make_printable(struct gs_msg *msg) {
 #define MAKE_PRINTABLE(field) printable_copy(field, field, sizeof field)
   if (msg->type == GS_REPLY) {
     MAKE_PRINTABLE(msg->reply.text);
+  } else if (msg->type == GS_NOTE) {
+    MAKE_PRINTABLE(msg->note.text);
   } else if (msg->type == GS_STATUS_DAEMON) {
     MAKE_PRINTABLE(msg->daemon.release);
   } else if (msg->type == GS_STATUS_GPU) {
@@ -177,6 +179,27 @@ int ask_process(const char *path, uint32_t job, int *process, struct ask_error *
     return ask_complain(told, CTL_NO_DAEMON, NONSENSE);
   *process = passed;
   return ask_complain(told, CTL_OK, "%s", msg.reply.text);
+}
+
+int ask_try_reload(int fd, bool only_looks,
+                   void (*take_note)(void *argument, enum gs_note kind, const char *text), void *argument,
+                   struct ask_error *error) {
+  struct gs_msg question = wire_msg(GS_RELOAD, GS_GPU_ALL), msg;
+  char text[1024] = "";
+  question.reload.only_looks = only_looks;
+  int code = send_question(fd, &question, error);
+  while (code == CTL_OK && (code = receive(fd, ASK_ANSWER_MS, &msg, error)) == CTL_OK &&
+         msg.type == GS_NOTE) {
+    size_t length = strlen(text);
+    snprintf(text + length, sizeof text - length, "%s", msg.note.text);
+    if (msg.note.more)
+      continue;
+    take_note(argument, (enum gs_note)msg.note.kind, text);
+    *text = '\0';
+  }
+  if (code == CTL_OK && msg.type != GS_REPLY)
+    return ask_complain(error, CTL_NO_DAEMON, NONSENSE);
+  return code == CTL_OK && msg.status != 0 ? refused(&msg, error) : code;
 }
 
 /* ---- status ---- */

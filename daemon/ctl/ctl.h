@@ -35,7 +35,8 @@ struct request {
   const char *gpu;    /* NULL: all */
   const char *job;    /* events: NULL: of all */
   const char *signal; /* kill: NULL: SIGTERM */
-  bool json, follow, batch;
+  const char *by;     /* report: NULL: the default */
+  bool json, csv, follow, batch;
   const char *since;      /* NULL: from the beginning */
   const char *file;       /* NULL: stdout */
   const char *delay;      /* between looks; NULL: the default */
@@ -54,8 +55,11 @@ int why_command(const struct request *request);      /* why.c: why JOB */
 int top_command(const struct request *request);      /* top.c */
 int events_command(const struct request *request);   /* event.c: events, history */
 int history_command(const struct request *request);  /* likewise */
+int report_command(const struct request *request);   /* report.c */
 int timeline_command(const struct request *request); /* trace.c */
 int cdi_command(const struct request *request);      /* run.c: cdi generate */
+int doctor_command(const struct request *request);   /* doctor.c */
+int reload_command(const struct request *request);   /* change.c */
 int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
 int kill_command(const struct request *request);     /* kill.c */
@@ -102,6 +106,10 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
 
 /* Ask for the process of a job: its descriptor (pidfd) in *process on success; and told: "pid 7, python". */
 int ask_process(const char *path, uint32_t job, int *process, struct ask_error *told);
+/* Ask for the configuration to be read again, or only looked at: `take` gets what differs, or what is wrong.
+ */
+int ask_try_reload(int fd, bool only_looks, void (*take)(void *argument, enum gs_note kind, const char *text),
+                   void *argument, struct ask_error *error);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
  * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs; and a STATUS_COMMAND of
@@ -137,5 +145,10 @@ int read_job(const char *text, uint32_t *job);
  * them are numbers. The first code that is not CTL_OK. `act` prints nothing but what it has done. */
 int for_each_job(const struct request *request, int end,
                  int (*act)(void *context, uint32_t job, struct ask_error *error), void *context);
+/* ---- run.c ---- */
+
+/* The library as it is named, else as the environment says, else the one that belongs to this program. *path
+ * is one that a command finds wherever it goes; or, for the loader to look for, the plain name. */
+int library_find(const char *named, char path[PATH_MAX], struct ask_error *error);
 
 #endif

@@ -22,14 +22,6 @@ const char *event_kind_name(unsigned kind) {
   return kind < sizeof names / sizeof *names && names[kind] ? names[kind] : "unknown";
 }
 
-static const char *end_name(unsigned end) {
-  static const char *const names[] = {[GS_END_EXIT] = "exit",
-                                      [GS_END_ABRUPT] = "abrupt",
-                                      [GS_END_CLOSED] = "closed",
-                                      [GS_END_EVICTED] = "evicted"};
-  return end < sizeof names / sizeof *names ? names[end] : "unknown";
-}
-
 static const char *refusal_name(unsigned why) {
 #define X(name, value, word) [value] = word,
   static const char *const names[] = {GS_REFUSALS(X)};
@@ -252,7 +244,7 @@ static void put_end(json_t *object, const struct gs_msg *begin, const struct gs_
   bool exited = event->event.detail == GS_END_EXIT;
   event_utc_time(event_realtime_ns(begin, event->event.end.started_ns), when);
   output_text(object, "started", when);
-  output_text(object, "end", end_name(event->event.detail));
+  output_text(object, "end", words_end(event->event.detail));
   json_object_set_new(object, "status", exited ? json_integer(event->event.end.status) : json_null());
   OUTPUT_FIELDS(object, event, times);
 }
@@ -449,7 +441,7 @@ static void show_run(const struct reader *reader, const struct gs_msg *end, cons
   printf("%6u %8d %-10s %-16s %s %10s %10s %10s %6lu %-8s %s\n", end->event.job, end->event.pid,
          user_name(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
          DURATION_TEXT(end->event.end.gpu_ns), DURATION_TEXT(end->event.end.waited_ns), end->event.end.turns,
-         end->event.detail == GS_END_EXIT ? how : end_name(end->event.detail), command ? command : "-");
+         end->event.detail == GS_END_EXIT ? how : words_end(end->event.detail), command ? command : "-");
 }
 
 static int take_run(void *argument, const struct gs_msg *msg) {

@@ -19,13 +19,18 @@ static const char commands_text[] =
     "  jobs                   each job once, whatever GPUs it is on, and gangs with their members\n"
     "  history                programs that have ended: times, GPU time, waiting, how they ended; the last "
     "4096\n"
+    "  report                 what users have had of the GPUs: GPU hours, waiting, memory moved; see --by\n"
     "  events                 what has happened: who came, was granted, stopped, moved memory, ended, and "
     "who\n"
     "                         changed what; the last 65536 events since the daemon has started\n"
     "  timeline               the same as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing\n"
+    "  doctor                 what keeps programs from sharing, and what helps: driver, library, daemon, "
+    "rights,\n"
+    "                         limits, MPS, processes that do not share, kernel, environment\n"
     "  cdi generate           a specification of the Container Device Interface, of kind "
     "gpushare.io/share:\n"
     "                         what containers need beside a GPU\n"
+    "  reload                 the daemon reads its configuration again, and says what has changed\n"
     "  set-tq DURATION|auto   how long a job keeps a GPU while others wait: 20, 0.5, 250ms, 2m (" TQ_RANGE
     ");\n"
     "                         auto: as short as hand-overs allow that take at most 5 % of the time\n"
@@ -75,7 +80,10 @@ static const char options_text[] =
     "                         an object per line), and, as a line of it, what has been changed; what goes\n"
     "                         wrong is told on stderr and by the exit code all the same\n"
     "  --follow               events: those that come, as they come; with --since also earlier ones\n"
-    "  --since DURATION       events, timeline, history: none that are older: 90, 15m, 2h\n"
+    "  --since DURATION       events, timeline, history, report: none that are older: 90, 15m, 2h, 7d\n"
+    "  --by user|job|gpu|class\n"
+    "                         report: what a row is for (default user)\n"
+    "  --csv                  report: comma-separated values, for spreadsheets\n"
     "  -o FILE                timeline, cdi: where it goes (default stdout)\n"
     "  -s SIGNAL              kill: which one, by name or number: KILL, SIGINT, 15\n"
     "  -d SECONDS             top: between looks (default 2)\n"
@@ -122,13 +130,14 @@ static const char many_text[] =
 
 void help_all(void) {
   printf(USAGE "COMMAND\n\n%s%s%s", commands_text, options_text, many_text);
-  printf("The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
-         "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
-         "will change its meaning.\n\n"
-         "exit codes: %d done; %d the daemon refused; %d usage; %d no daemon, or it does not answer; of run: "
-         "the program's,\n"
-         "or %d it can't be run; %d it is not there; of many jobs: 0 all have succeeded, 1 not all.\n",
-         CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
+  printf(
+      "The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
+      "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
+      "will change its meaning.\n\n"
+      "exit codes: %d done; %d the daemon refused, or doctor finds that something fails; %d usage; %d no\n"
+      "daemon, or it does not answer; of run: the program's, or %d it can't be run; %d it is not there; of\n"
+      "many jobs: 0 all have succeeded, 1 not all.\n",
+      CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
 }
 
 /* ---- of one command ---- */

@@ -14,6 +14,7 @@
 #include "common/parse.h"
 #include "common/variables.h"
 #include "ctl/ctl.h"
+#include "ctl/doubt.h"
 #include "ctl/output.h"
 #include "ctl/sweep.h"
 
@@ -25,9 +26,7 @@
 static const char *const neighbours[] = {GPUSHARE_LIBRARY_FOLDER "/" LIBRARY, "../lib/" LIBRARY,
                                          "../src/" LIBRARY};
 
-/* As it is named, else as the environment says, else the one that belongs to this program. *path is one that
- * a command finds wherever it goes; or, for the loader to look for, the plain name. An exit code. */
-static int find_library(const char *named, char path[PATH_MAX]) {
+int library_find(const char *named, char path[PATH_MAX], struct ask_error *error) {
   const char *environment = getenv("GPUSHARE_LIB");
   char wanted[PATH_MAX];
   if (!named && environment && *environment)
@@ -35,7 +34,7 @@ static int find_library(const char *named, char path[PATH_MAX]) {
   if (named)
     return realpath(named, path)
                ? CTL_OK
-               : command_error(CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
+               : ask_complain(error, CTL_USAGE, "can't find the library %s: %s", named, strerror(errno));
   ssize_t length = readlink("/proc/self/exe", wanted, sizeof wanted - 1);
   for (size_t i = 0; length > 0 && i < sizeof neighbours / sizeof *neighbours; i++) {
     wanted[length] = '\0';
@@ -47,6 +46,11 @@ static int find_library(const char *named, char path[PATH_MAX]) {
   }
   strcpy(path, LIBRARY);
   return CTL_OK;
+}
+
+static int find_library(const char *named, char path[PATH_MAX]) {
+  struct ask_error error;
+  return ask_say(library_find(named, path, &error), &error);
 }
 
 /* ---- the environment ---- */
@@ -239,6 +243,31 @@ static int read_plan(const struct run_request *request, struct sweep_plan *plan,
   return code;
 }
 
+/* ---- programs that will not share ---- */
+
+static void tell_doubt(const char *where, size_t line, char *const *command) {
+  char why[DOUBT_SIZE], place[32] = "";
+  if (!doubt_about(command, why))
+    return;
+  if (line)
+    snprintf(place, sizeof place, ", line %zu", line);
+  command_error(CTL_OK, "%s%s%snothing will be shared: %s", where, place, *where ? ": " : "", why);
+}
+
+/* The command; without one, the programs of the lines: each once for all lines that follow each other. */
+static void tell_doubts(const struct run_request *request, const struct joblist *list) {
+  const char *last = "";
+  if (*request->command)
+    tell_doubt("", 0, request->command);
+  for (size_t i = 0; i < list->count; i++) {
+    const struct joblist_job *job = &list->jobs[i];
+    const char *program = *request->command ? last : job->words[job->settings];
+    if (strcmp(program, last) != 0 || joblist_setting(job, "LD_PRELOAD"))
+      tell_doubt(request->jobs, job->line, job->words);
+    last = program;
+  }
+}
+
 static int run_many(const struct run_request *request) {
   struct spread spread = {0};
   struct joblist list = {0};
@@ -265,6 +294,8 @@ static int run_many(const struct run_request *request) {
   if (code == CTL_OK)
     code = find_gpus(&spread);
   if (code == CTL_OK)
+    tell_doubts(request, &list);
+  if (code == CTL_OK)
     code = sweep_run(&plan);
   joblist_free(&list);
   free(text);
@@ -283,7 +314,10 @@ int run_command(const struct run_request *request) {
   int code = set_environment(request);
   if (code != CTL_OK)
     return code;
-  return many ? run_many(request) : sweep_become(request->command);
+  if (many)
+    return run_many(request);
+  tell_doubt("", 0, request->command);
+  return sweep_become(request->command);
 }
 
 /* ---- cdi generate: a specification of the Container Device Interface ----

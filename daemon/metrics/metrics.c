@@ -217,7 +217,8 @@ static void put_rejected(const struct scene *scene) {
   put_with(scene, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
 }
 
-static void put_handling(const struct scene *scene) {
+/* Of each user the counter that stands there. */
+static void put_users(const struct scene *scene, size_t at) {
   const struct users *accounts = scene->daemon->accounts;
   unsigned count = 0;
   for (size_t i = 0; accounts && i < USERS_BUCKETS; i++)
@@ -227,8 +228,17 @@ static void put_handling(const struct scene *scene) {
       if (count++ == METRICS_USERS_MAX)
         return;
       snprintf(uid, sizeof uid, "%u", user->uid);
-      put_with(scene, "uid", uid, user->rota.handled_ns);
+      put_with(scene, "uid", uid, *(const uint64_t *)(const void *)((const char *)user + at));
     }
+}
+
+static void put_handling(const struct scene *scene) {
+  put_users(scene, offsetof(struct user, rota.handled_ns));
+}
+static void put_user_held(const struct scene *scene) { put_users(scene, offsetof(struct user, held_ns)); }
+static void put_user_waited(const struct scene *scene) { put_users(scene, offsetof(struct user, waited_ns)); }
+static void put_user_moved(const struct scene *scene) {
+  put_users(scene, offsetof(struct user, moved_bytes));
 }
 
 static uint64_t host_capacity(const struct scene *scene) {
@@ -265,6 +275,15 @@ static const struct measure of_daemon[] = {
     {{"gpushare_user_handling_seconds", FAMILY_COUNTER, UNIT_SECONDS,
       "Time of the event loop that went into what a user's programs have asked for."},
      .put = put_handling},
+    {{"gpushare_user_held_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "GPU time in which a user's jobs have held a GPU, to the minute."},
+     .put = put_user_held},
+    {{"gpushare_user_waited_seconds", FAMILY_COUNTER, UNIT_SECONDS,
+      "Time in which a user's jobs have waited for a turn, to the minute."},
+     .put = put_user_waited},
+    {{"gpushare_user_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
+      "Memory of a user's jobs that has left cards and come back, to the minute."},
+     .put = put_user_moved},
     {{"gpushare_host_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Host memory that may be used for what does not fit on the cards."},
      .value = host_capacity},

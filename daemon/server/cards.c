@@ -153,20 +153,6 @@ void claims_leave(struct claims *claims, uid_t uid) {
 
 /* ---- in the helper ---- */
 
-static void leave_daemon(pid_t daemon) {
-  struct rlimit no_core = {0};
-  sigset_t none;
-  if (!process_bind_to(daemon))
-    _exit(1);
-  process_close_from(0); /* an open copy of a connection would keep it alive after the daemon has ended it */
-  for (int fd = 0; fd <= 2; fd++) /* what the library prints is nobody's log */
-    (void)!open("/dev/null", O_RDWR);
-  setrlimit(RLIMIT_CORE, &no_core);
-  signal(SIGPIPE, SIG_DFL);
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
 static struct card *add_card(struct cards *cards, void *device, uint32_t number, const struct card *whole) {
   char text[NVML_TEXT_SIZE] = "";
   if (cards->count == CARDS_MAX)
@@ -240,7 +226,7 @@ int card_query_begin(struct card_query *query, uint64_t now_ns) {
   if (pid < 0)
     return -errno;
   if (pid == 0) {
-    leave_daemon(daemon);
+    process_leave(daemon);
     _exit(answer_all(query->answer, query->library));
   }
   query->pid = pid;

@@ -115,6 +115,13 @@ static const char *set_metrics(void *field, const char *text) {
   return set_text(field, TEXT_SIZE(metrics), text);
 }
 
+static const char *set_on_job_end(void *field, const char *text) {
+  const char *wrong = set_text(field, TEXT_SIZE(on_job_end), text);
+  if (strcmp(text, "off") == 0)
+    *(char *)field = '\0';
+  return wrong;
+}
+
 static const char *set_state(void *field, const char *text) {
   if (*text != '/' && strcmp(text, STATE_AUTO) != 0 && strcmp(text, STATE_OFF) != 0)
     return "is none of auto, off, /FOLDER";
@@ -322,6 +329,9 @@ const struct config_key config_keys[] = {
      AT(metrics)},
     {"state", "FOLDER|auto|off",
      "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", set_state, AT(state)},
+    {"on_job_end", "COMMAND|off",
+     "for the shell, when a job has ended; its figures are in the environment (default off)", set_on_job_end,
+     AT(on_job_end)},
     {"log", "LEVEL", "error, warn, info or debug (default info)", set_log, AT(log)},
 };
 const size_t config_key_count = sizeof config_keys / sizeof *config_keys;
@@ -367,25 +377,36 @@ const char *config_set(struct config *config, const struct config_key *key, cons
   return wrong;
 }
 
-static void append(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *text, size_t size, const char *format, ...) {
-  size_t length = strlen(text);
-  va_list list;
-  va_start(list, format);
-  vsnprintf(text + length, size - length, format, list);
-  va_end(list);
+void config_each_change(const struct config *before, const struct config *after,
+                        void (*tell)(void *argument, const char *key, const char *change), void *argument) {
+  char change[sizeof *before->texts * 2 + 96];
+  for (size_t i = 0; i < config_key_count; i++) {
+    const char *was = before->texts[i], *is = after->texts[i];
+    snprintf(change, sizeof change, "%s = %s instead of %s", config_keys[i].name, *is ? is : "its default",
+             *was ? was : "its default");
+    if (strcmp(was, is) != 0)
+      tell(argument, config_keys[i].name, change);
+  }
+  if (before->sections != after->sections)
+    tell(argument, "", "other settings in sections");
+}
+
+struct changes {
+  char *text;
+  size_t size;
+};
+
+static void append_change(void *argument, const char *key, const char *change) {
+  const struct changes *changes = argument;
+  size_t length = strlen(changes->text);
+  (void)key;
+  snprintf(changes->text + length, changes->size - length, "%s%s", length ? "; " : "", change);
 }
 
 bool config_changes(const struct config *before, const struct config *after, char *text, size_t size) {
+  struct changes changes = {text, size};
   *text = '\0';
-  for (size_t i = 0; i < config_key_count; i++) {
-    const char *was = before->texts[i], *is = after->texts[i];
-    if (strcmp(was, is) != 0)
-      append(text, size, "%s%s = %s instead of %s", *text ? "; " : "", config_keys[i].name,
-             *is ? is : "its default", *was ? was : "its default");
-  }
-  if (before->sections != after->sections)
-    append(text, size, "%sother settings in sections", *text ? "; " : "");
+  config_each_change(before, after, append_change, &changes);
   return *text;
 }
 

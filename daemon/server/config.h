@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "core/scheduler.h"
 #include "gpushare/protocol.h"
+#include "server/hook.h"
 #include "server/overrides.h"
 #include "server/terms.h"
 
@@ -63,6 +64,7 @@ struct config {
   bool learn;      /* from earlier runs */
   char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
   char metrics[ADDRESS_TEXT_SIZE];
+  char on_job_end[sizeof((struct hook *)0)->command]; /* for the shell; empty: none */
   char group[64];
   enum log_level log;
   char texts[CONFIG_KEYS_MAX][64]; /* what each key was set to; empty: its default. For people */
@@ -90,6 +92,11 @@ struct config config_default(void);
 
 /* Set it for every GPU without a section of its own. NULL, or what is wrong. */
 const char *config_set(struct config *config, const struct config_key *key, const char *text);
+
+/* Tells of each key that differs, for people: "tq = 4 instead of 3"; and, under an empty name, that other
+ * sections do. */
+void config_each_change(const struct config *before, const struct config *after,
+                        void (*tell)(void *argument, const char *key, const char *change), void *argument);
 
 /* What differs, for people: "tq = 4 instead of 3; mode = on instead of its default". Returns false, and "",
  * if nothing does. */

@@ -38,7 +38,9 @@ static uint64_t from_seq(const struct record *record, const struct gs_msg *msg, 
 }
 
 static void send_events(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
-  const struct record *record = msg->get_events.record == GS_RECORD_RUNS ? &daemon->runs : &daemon->events;
+  const struct record *record = msg->get_events.record == GS_RECORD_RUNS    ? &daemon->runs
+                                : msg->get_events.record == GS_RECORD_USAGE ? &daemon->usage
+                                                                            : &daemon->events;
   struct gs_msg begin = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL);
   begin.events.now_ns = now_ns;
   begin.events.realtime_ns = clock_realtime_ns();
@@ -276,6 +278,16 @@ static void on_allot(struct daemon *daemon, struct peer *peer, const struct gs_m
   peer_reply(peer, err, err < 0 ? "the daemon has no room for what another pod is allotted" : "");
 }
 
+static void on_reload(struct peer *peer, const struct gs_msg *msg) {
+  if (peer_may_change(peer)) {
+    peer_reload(peer, msg->reload.only_looks);
+    return;
+  }
+  if (!msg->reload.only_looks)
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not have the configuration read again", label_peer(peer).text);
+  peer_reply(peer, -EACCES, NOT_PERMITTED);
+}
+
 void control_on_message(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg, uint64_t now_ns) {
   if (peer->role == PEER_FRESH) {
     peer_settle(peer, PEER_CTL);
@@ -287,6 +299,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)
     on_set_terms(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_RELOAD)
+    on_reload(peer, msg);
   else if (msg->type == GS_EVICT)
     on_evict(daemon, peer, msg, now_ns);
   else if (msg->type == GS_GET_PROCESS)

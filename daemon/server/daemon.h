@@ -9,6 +9,7 @@
 #include "core/scheduler.h"
 #include "server/cards.h"
 #include "server/clients.h"
+#include "server/hook.h"
 #include "server/kept.h"
 #include "server/mps.h"
 #include "server/overrides.h"
@@ -24,6 +25,7 @@
 /* How much is kept of what has happened: 8 MiB; and of runs that have ended. */
 #define DAEMON_EVENTS (UINT64_C(1) << 16)
 #define DAEMON_RUNS KEPT_RUNS
+#define DAEMON_USAGE KEPT_USAGE
 
 /* A walk over all GPUs and their jobs, which may come and go before it is over. */
 struct walk {
@@ -97,7 +99,7 @@ struct daemon {
   struct cards cards; /* of this host */
   struct card_query card_query;
   struct history history;
-  struct record events, runs;
+  struct record events, runs, usage;
   const struct peer *acting;   /* whose message is being handled; NULL: nobody's */
   struct sched_change actions; /* what clients are to be told */
   unsigned actions_per_event;  /* how many jobs, beside its own, are told at once */
@@ -112,9 +114,12 @@ struct daemon {
   struct walk metrics_walk; /* metrics/metrics.c */
   struct walk bounds_walk;  /* to jobs that are yet to be given what the bounds leave them */
   bool bounding;
+  struct walk usage_walk; /* usage.c: to jobs of which a span may end; from then on */
+  uint64_t usage_next_ns;
   enum gs_host_copies host_copies; /* as programs are told */
   struct spatial spatial;
   struct mps mps;
+  struct hook hook;
   bool learns; /* from the history */
   uint64_t started_ns, started_realtime_ns;
   uint64_t evict_after; /* graces that a job may be silent for while others wait for it; 0: any number */
@@ -172,11 +177,19 @@ struct told {
   uint64_t limit;
 };
 
+/* What a job has had of the GPU until then (usage.h). */
+struct usage {
+  uint64_t until_ns;
+  uint64_t held_ns, gpu_ns, waited_ns, moved_bytes;
+};
+
 /* A client on a GPU. */
 struct attachment {
   struct sched_job job; /* owner: this attachment */
   struct moves moves;
   struct told told;
+  uint64_t began_ns;          /* it has been there since then */
+  struct usage kept, counted; /* as its last span has ended; as its user has been told of it */
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;      /* the client's own, of the GPU */

@@ -198,8 +198,13 @@ struct user_names user_names_read(const char *path) {
   return names;
 }
 
+void user_names_free(struct user_names *names) {
+  free(names->entries);
+  *names = (struct user_names){.count = 0};
+}
+
 void user_names_use(const struct user_names *names) {
-  free(known.entries);
+  user_names_free(&known);
   known = *names;
 }
 

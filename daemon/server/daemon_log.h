@@ -75,6 +75,8 @@ struct user_names {
 /* Those of this file; if it can't be read, there are none. One thread at a time, any. */
 struct user_names user_names_read(const char *path);
 
+void user_names_free(struct user_names *names);
+
 /* They replace those that were known. */
 void user_names_use(const struct user_names *names);
 

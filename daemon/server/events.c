@@ -75,10 +75,11 @@ void events_on_end(struct daemon *daemon, const struct peer *peer, uint64_t now_
   if (*peer->command) {
     struct gs_msg command = command_event(peer, now_ns);
     record_add(&daemon->runs, &command);
-    keep_run(daemon, &command, now_ns);
+    keep_record(daemon, &command, now_ns);
   }
   record_add(&daemon->runs, &msg);
-  keep_run(daemon, &msg, now_ns);
+  keep_record(daemon, &msg, now_ns);
+  hook_add(&daemon->hook, &msg, peer->command);
 }
 
 /* ---- jobs on GPUs ---- */

@@ -234,13 +234,15 @@ static void move_times(struct gs_msg *event, uint64_t by_ns) {
   event->event.at_ns += by_ns;
   if (event->event.kind == GS_EVENT_ENDED)
     event->event.end.started_ns += by_ns;
+  else if (event->event.kind == GS_EVENT_USAGE)
+    event->event.usage.since_ns += by_ns;
 }
 
-void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns) {
+void keep_record(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns) {
   char line[KEPT_LINE_SIZE];
   struct gs_msg moved = *event;
   move_times(&moved, wall_ns());
-  state_add(daemon->state, line, kept_line_run(line, &moved), now_ns);
+  state_add(daemon->state, line, kept_line_event(line, &moved), now_ns);
 }
 
 /* ---- what was lost while the disk was full ---- */
@@ -341,30 +343,37 @@ void keep_on_time(struct daemon *daemon, uint64_t now_ns) {
 
 /* ---- it begins, and ends ---- */
 
-void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
-  struct kept *kept = &daemon->kept;
-  daemon->state = state_open(folder, kept);
-  daemon->last_job_id = kept->last_job_id;
-  /* The clock on the wall may have been set since: runs are in order all the same, and over. */
+/* The clock on the wall may have been set since: what has been is in order all the same, and over. */
+static void take_record(struct record *record, const struct record *kept, uint64_t now_ns) {
   int64_t last_ns = INT64_MIN;
-  const struct record_entry *run = record_next(&kept->runs, 0);
-  for (; run; run = record_next(&kept->runs, run->msg.event.seq + 1)) {
-    struct gs_msg event = run->msg;
+  const struct record_entry *entry = record_next(kept, 0);
+  for (; entry; entry = record_next(kept, entry->msg.event.seq + 1)) {
+    struct gs_msg event = entry->msg;
     move_times(&event, -wall_ns());
     int64_t at_ns = (int64_t)event.event.at_ns;
     last_ns = at_ns > (int64_t)now_ns ? (int64_t)now_ns : at_ns < last_ns ? last_ns : at_ns;
     event.event.at_ns = (uint64_t)last_ns;
-    record_add(&daemon->runs, &event);
+    record_add(record, &event);
   }
+}
+
+void keep_open(struct daemon *daemon, const char *folder, uint64_t now_ns) {
+  struct kept *kept = &daemon->kept;
+  daemon->state = state_open(folder, kept);
+  daemon->last_job_id = kept->last_job_id;
+  take_record(&daemon->runs, &kept->runs, now_ns);
+  take_record(&daemon->usage, &kept->usage, now_ns);
   list_each(node, &kept->history.used) {
     const struct history_entry *entry = list_entry(node, struct history_entry, used_link);
     history_put(&daemon->history, entry->uid, entry->command_hash, entry->expected_ns);
   }
-  if (kept->process_count + kept->history.count + kept->runs.count > 0)
-    log_info("of before: %zu jobs, what %zu commands take, and %zu lines of runs, from %s",
-             kept->process_count, kept->history.count, kept->runs.count, folder);
+  if (kept->process_count + kept->history.count + kept->runs.count + kept->usage.count > 0)
+    log_info(
+        "of before: %zu jobs, what %zu commands take, and %zu lines of runs and %zu of accounts, from %s",
+        kept->process_count, kept->history.count, kept->runs.count, kept->usage.count, folder);
   history_end(&kept->history);
   record_end(&kept->runs);
+  record_end(&kept->usage);
 }
 
 void keep_stop(struct daemon *daemon) {

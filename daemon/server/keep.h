@@ -41,9 +41,9 @@ void keep_gang_term(struct daemon *daemon, uid_t uid, uint64_t gang, const struc
                     uint64_t now_ns);
 
 /* It has ended, and if its process has not, it may come back as that job; its COMMAND or ENDED of the list of
- * runs. */
+ * runs, or USAGE. */
 void keep_end_of(struct daemon *daemon, struct peer *peer, uint64_t now_ns);
-void keep_run(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns);
+void keep_record(struct daemon *daemon, const struct gs_msg *event, uint64_t now_ns);
 
 /* Answer the peer once what has been added by now is in the kernel's hands, or after HELD_NS. */
 #define HELD_NS NS_PER_S

@@ -87,10 +87,18 @@ size_t kept_line_learnt(char line[KEPT_LINE_SIZE], uid_t uid, uint64_t command_h
   return line_of(line, "learnt\t%u\t%" PRIu64 "\t%" PRIu64, uid, command_hash, ns);
 }
 
-size_t kept_line_run(char line[KEPT_LINE_SIZE], const struct gs_msg *event) {
+size_t kept_line_event(char line[KEPT_LINE_SIZE], const struct gs_msg *event) {
   if (event->event.kind == GS_EVENT_COMMAND)
     return line_of(line, "command\t%" PRIu64 "\t%u\t%u\t%u\t%.71s", event->event.at_ns, event->event.job,
                    (unsigned)event->event.pid, event->event.uid, event->event.text);
+  if (event->event.kind == GS_EVENT_USAGE)
+    return line_of(line,
+                   "usage\t%" PRIu64 "\t%u\t%u\t%u\t%u\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
+                   "\t%" PRIu64 "\t%.31s",
+                   event->event.at_ns, event->event.job, (unsigned)event->event.pid, event->event.uid,
+                   event->gpu, (unsigned)event->event.detail, event->event.usage.since_ns,
+                   event->event.usage.held_ns, event->event.usage.gpu_ns, event->event.usage.waited_ns,
+                   event->event.usage.moved_bytes, event->event.name);
   return line_of(
       line,
       "ended\t%" PRIu64 "\t%u\t%u\t%u\t%u\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%.31s",
@@ -110,6 +118,7 @@ void kept_init(struct kept *kept) {
   list_init(&kept->away);
   history_init(&kept->history);
   record_init(&kept->runs, KEPT_RUNS);
+  record_init(&kept->usage, KEPT_USAGE);
 }
 
 static struct list *bucket_of(struct kept *kept, pid_t pid) {
@@ -151,6 +160,7 @@ void kept_end(struct kept *kept) {
   forget_processes(kept);
   history_end(&kept->history);
   record_end(&kept->runs);
+  record_end(&kept->usage);
 }
 
 static struct kept_process *find_job(struct kept *kept, pid_t pid, uint32_t job_id) {
@@ -412,6 +422,22 @@ static bool read_ended(struct reader *reader, const struct fields *fields) {
   return true;
 }
 
+static bool read_usage(struct reader *reader, const struct fields *fields) {
+  if (fields->value[6] > GS_CLASS_OPPORTUNISTIC)
+    return false;
+  struct gs_msg event = run_event(GS_EVENT_USAGE, fields);
+  printable_copy(event.event.name, fields->text[12], sizeof event.event.name);
+  event.gpu = (uint32_t)fields->value[5];
+  event.event.detail = (uint16_t)fields->value[6];
+  event.event.usage.since_ns = fields->value[7];
+  event.event.usage.held_ns = fields->value[8];
+  event.event.usage.gpu_ns = fields->value[9];
+  event.event.usage.waited_ns = fields->value[10];
+  event.event.usage.moved_bytes = fields->value[11];
+  record_add(&reader->kept->usage, &event);
+  return true;
+}
+
 /* Fields: t, a text; b, i, u and q, a number of 1, 31, 32 and 64 bits. */
 static const struct {
   const char *name, *fields;
@@ -429,6 +455,7 @@ static const struct {
     {"learnt", "uqq", read_learnt},
     {"command", "quuut", read_command},
     {"ended", "quuuuuqqqqt", read_ended},
+    {"usage", "quuuuuqqqqqt", read_usage},
 };
 
 /* False: there are others, or no such numbers, which are digits alone. */
@@ -508,6 +535,15 @@ static int write_process(const struct kept_process *process, struct kept_output 
   return err;
 }
 
+static int write_record(const struct record *record, struct kept_output *output) {
+  char line[KEPT_LINE_SIZE];
+  int err = 0;
+  const struct record_entry *entry = record_next(record, 0);
+  for (; err == 0 && entry; entry = record_next(record, entry->msg.event.seq + 1))
+    err = output->put(output, line, kept_line_event(line, &entry->msg));
+  return err;
+}
+
 int kept_write(const struct kept *kept, const char *boot, struct kept_output *output) {
   char line[KEPT_LINE_SIZE];
   int err = output->put(output, line, kept_line_version(line));
@@ -523,9 +559,10 @@ int kept_write(const struct kept *kept, const char *boot, struct kept_output *ou
       err = output->put(output, line,
                         kept_line_learnt(line, entry->uid, entry->command_hash, entry->expected_ns));
   }
-  const struct record_entry *run = record_next(&kept->runs, 0);
-  for (; err == 0 && run; run = record_next(&kept->runs, run->msg.event.seq + 1))
-    err = output->put(output, line, kept_line_run(line, &run->msg));
+  if (err == 0)
+    err = write_record(&kept->runs, output);
+  if (err == 0)
+    err = write_record(&kept->usage, output);
   if (err == 0)
     err = output->put(output, line, kept_line_boot(line, boot));
   for (size_t i = 0; i < KEPT_BUCKETS; i++)

@@ -17,6 +17,7 @@
  *   learnt   UID HASH NS                   terms.h
  *   command  AT JOB PID UID TEXT           record.h, of runs that have ended; AT: by the clock on the wall
  *   ended    AT JOB PID UID HOW STATUS STARTED GPU WAITED TURNS NAME
+ *   usage    AT JOB PID UID CARD CLASS SINCE HELD GPU WAITED MOVED NAME     usage.h
  *
  * No value is taken that the daemon would not take from gpusharectl. Pure; one thread at a time.
  */
@@ -34,6 +35,7 @@
 
 #define KEPT_LINE_SIZE 512            /* the longest */
 #define KEPT_RUNS (UINT64_C(1) << 13) /* COMMAND and ENDED, one each */
+#define KEPT_USAGE (UINT64_C(1) << 16)
 #define KEPT_PROCESSES_MAX 65536
 #define KEPT_BUCKETS 1024
 /* Of those that have left this daemon: altogether; and of one user, but for what stands. */
@@ -64,7 +66,7 @@ struct kept {
   struct list away;                /* of the former, the one that was looked at longest ago first */
   size_t away_count;
   struct history history;
-  struct record runs; /* at_ns: by the clock on the wall */
+  struct record runs, usage; /* at_ns: by the clock on the wall */
   size_t wrong_lines;
   bool this_boot; /* what a line says of processes that follows is of this boot */
 };
@@ -119,7 +121,7 @@ size_t kept_line_set(char line[KEPT_LINE_SIZE], const struct decision *decision)
 /* Of a decision only the GPU and the setting count. */
 size_t kept_line_unset(char line[KEPT_LINE_SIZE], const struct decision *decision);
 size_t kept_line_learnt(char line[KEPT_LINE_SIZE], uid_t uid, uint64_t command_hash, uint64_t ns);
-/* A COMMAND or ENDED, with its times by the clock on the wall. */
-size_t kept_line_run(char line[KEPT_LINE_SIZE], const struct gs_msg *event);
+/* A COMMAND, ENDED or USAGE, with its times by the clock on the wall. */
+size_t kept_line_event(char line[KEPT_LINE_SIZE], const struct gs_msg *event);
 
 #endif

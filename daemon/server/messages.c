@@ -12,6 +12,7 @@
 #include "server/events.h"
 #include "server/keep.h"
 #include "server/shares.h"
+#include "server/usage.h"
 #include "shared/printable.h"
 
 /* ---- a client comes and goes ---- */
@@ -140,6 +141,7 @@ static void attach(struct daemon *daemon, struct peer *peer, const struct gs_msg
                                           .share = share,
                                           .terms = &terms},
                    now_ns, &daemon->actions);
+  usage_begin(attachment, now_ns);
   actions_plan(daemon);
   actions_tell(daemon, peer, now_ns);
   rates_enter(rates_of(attachment), &attachment->rates, &attachment->job);
@@ -174,6 +176,7 @@ static void detach(struct daemon *daemon, struct peer *peer, uint32_t index, uin
   peer->turns = most(peer->turns, attachment->job.turns);
   events_end_moves(attachment, now_ns);
   events_on_job(attachment, &(struct job_event){.kind = GS_EVENT_DETACHED}, now_ns);
+  usage_end_span(attachment, now_ns);
   rates_leave(rates_of(attachment), &attachment->rates, now_ns);
   list_remove(&attachment->silent_link);
   struct sched_gpu *gpu = attachment->job.gpu;
@@ -473,6 +476,8 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
   history_init(&daemon->history);
   record_init(&daemon->events, DAEMON_EVENTS);
   record_init(&daemon->runs, DAEMON_RUNS);
+  record_init(&daemon->usage, DAEMON_USAGE);
+  walk_begin(&daemon->usage_walk, &daemon->scheduler.gpus);
   gang_table_init(&daemon->gangs);
   for (size_t i = 0; i < DAEMON_CLIENT_BUCKETS; i++) {
     list_init(&daemon->clients[i]);
@@ -491,8 +496,12 @@ void daemon_init(struct daemon *daemon, uint64_t now_ns) {
 uint64_t daemon_deadline_ns(const struct daemon *daemon) {
   if (daemon->bounding || !list_empty(&daemon->unapplied))
     return 0;
-  const uint64_t all_ns[] = {gpus_deadline_ns(daemon), mps_deadline_ns(&daemon->mps),
-                             evict_deadline_ns(daemon), keep_deadline_ns(daemon),
+  const uint64_t all_ns[] = {gpus_deadline_ns(daemon),
+                             mps_deadline_ns(&daemon->mps),
+                             evict_deadline_ns(daemon),
+                             keep_deadline_ns(daemon),
+                             usage_deadline_ns(daemon),
+                             hook_deadline_ns(&daemon->hook),
                              card_query_deadline_ns(&daemon->card_query)};
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
   for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
@@ -506,6 +515,8 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   gpus_on_time(daemon, now_ns);
   mps_on_time(&daemon->mps, now_ns);
   evict_on_time(daemon, now_ns);
+  usage_on_time(daemon, now_ns);
+  hook_on_time(&daemon->hook, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
   clients_apply_some_terms(daemon, now_ns);
@@ -521,6 +532,7 @@ void daemon_end(struct daemon *daemon) {
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);
+  record_end(&daemon->usage);
   free(daemon->status.msgs);
   gpus_end(daemon);
   shares_end(daemon);

@@ -101,6 +101,13 @@ void peer_end(struct peer *peer) {
     peer_set_ready_first(peer);
 }
 
+void peer_reload(struct peer *peer, bool only_looks) {
+  peer->reload_ns = clock_now_ns();
+  peer->only_looks = only_looks;
+  list_append(&peer->server->reloads, &peer->reload_link);
+  peer->server->on_reload(peer->server, peer);
+}
+
 void peer_close(struct peer *peer, const char *why) {
   if (peer->closed)
     return;

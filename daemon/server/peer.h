@@ -86,13 +86,16 @@ struct peer {
   struct picture *out; /* or has one that it has not read yet; NULL: none */
   size_t out_sent;
   bool out_begun;
-  bool asks_commands;     /* it takes STATUS_COMMAND */
-  bool sees_all_commands; /* of all users */
-  uint32_t sent_count;    /* messages, since it was looked how many bytes are unread */
-  uint64_t unread_bytes;  /* charged for these */
-  bool narrow;            /* its socket holds few */
-  struct reading reading; /* readers.c */
-  bool expelled;          /* closed, and not by the other end */
+  bool asks_commands;      /* it takes STATUS_COMMAND */
+  bool sees_all_commands;  /* of all users */
+  uint32_t sent_count;     /* messages, since it was looked how many bytes are unread */
+  uint64_t unread_bytes;   /* charged for these */
+  bool narrow;             /* its socket holds few */
+  struct reading reading;  /* readers.c */
+  bool expelled;           /* closed, and not by the other end */
+  struct list reload_link; /* it waits for the configuration to be read again */
+  uint64_t reload_ns;      /* since then, */
+  bool only_looks;         /* and to be left as it was */
   struct held *held; /* keep.c: an answer to it that waits for the disk; until then nothing is received */
   struct look look;  /* presence.c: until it is settled, nothing is received */
   /* messages.c */
@@ -156,6 +159,10 @@ void peer_send_status(struct peer *peer, bool commands);
  * already. */
 int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq, uint64_t since_seq,
               bool follow);
+
+/* The configuration is read again, and what came of it is sent; only_looks: and left as it was. Nothing else
+ * is received meanwhile. */
+void peer_reload(struct peer *peer, bool only_looks);
 
 /* End the connection, with a line in the log. */
 void peer_close(struct peer *peer, const char *why);

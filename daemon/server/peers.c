@@ -121,6 +121,7 @@ void peers_add(struct server *server, int fd, uint64_t now_ns) {
   list_init(&peer->due_link);
   list_init(&peer->ready_link);
   list_init(&peer->asking_link);
+  list_init(&peer->reload_link);
   list_init(&peer->reading.link);
   peer_set_due(peer, now_ns);
   peer_set_ready(peer);
@@ -155,6 +156,7 @@ static void bury(struct peer *peer, uint64_t now_ns) {
   presence_forget(peer);
   readers_leave(peer);
   pictures_leave(peer);
+  list_remove(&peer->reload_link);
   if (!daemon_on_gone(server->daemon, peer, now_ns)) { /* may close others */
     peer_set_ready_first(peer);
     return;
@@ -199,7 +201,8 @@ static bool within_rate(struct peer *peer, uint64_t now_ns) {
 
 /* It is sent many messages, or waits for them: nothing is received. */
 static bool is_busy(const struct peer *peer) {
-  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach || peer->held;
+  return peer->closed || peer->asks || peer->out || peer->reading.record || peer->look.attach || peer->held ||
+         !list_empty(&peer->reload_link);
 }
 
 /* One message. False: no more for now. */

@@ -118,6 +118,20 @@ void process_close_from(int first) {
       close((int)fd);
 }
 
+void process_leave(pid_t daemon) {
+  struct rlimit no_core = {0};
+  sigset_t none;
+  if (!process_bind_to(daemon))
+    _exit(1);
+  process_close_from(0); /* an open copy of a connection would keep it alive after the daemon has ended it */
+  for (int fd = 0; fd <= 2; fd++) /* what it prints is nobody's log */
+    (void)!open("/dev/null", O_RDWR);
+  setrlimit(RLIMIT_CORE, &no_core);
+  signal(SIGPIPE, SIG_DFL);
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 bool process_await_child(uint64_t end_ns) {
   uint64_t now_ns = clock_now_ns();
   sigset_t child;

@@ -35,6 +35,10 @@ bool process_bind_to(pid_t parent);
 /* Closes all descriptors from this one on. */
 void process_close_from(int first);
 
+/* In a child that has nothing more to do with the daemon but to end with it: both, and no signal is blocked.
+ */
+void process_leave(pid_t daemon);
+
 /* Waits until a child may have ended, but not beyond that time: false. Caller must: block SIGCHLD. */
 bool process_await_child(uint64_t end_ns);
 

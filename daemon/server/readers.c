@@ -39,9 +39,11 @@ static int send_next(struct peer *peer) {
       reading->next_seq = seq;
     return err;
   }
-  /* A command line may tell more than the rest: it is for its owner, and for who may change settings. */
+  /* Command lines and accounts tell more than status does: they are for their owner, and for who may change
+   * settings. */
   const struct gs_msg *event = &entry->msg;
-  bool may_see = event->event.kind != GS_EVENT_COMMAND || reading->sees_all || event->event.uid == peer->uid;
+  bool is_private = event->event.kind == GS_EVENT_COMMAND || event->event.kind == GS_EVENT_USAGE;
+  bool may_see = !is_private || reading->sees_all || event->event.uid == peer->uid;
   if (seq < reading->end_seq && may_see)
     err = wire_send(peer->fd, event);
   if (err == 0)
@@ -105,7 +107,7 @@ void readers_leave(struct peer *peer) {
 
 void readers_on_news(struct server *server) {
   const struct daemon *daemon = server->daemon;
-  uint64_t news_seq = daemon->events.next_seq + daemon->runs.next_seq;
+  uint64_t news_seq = daemon->events.next_seq + daemon->runs.next_seq + daemon->usage.next_seq;
   if (server->news_seq == news_seq)
     return;
   server->news_seq = news_seq;

@@ -59,6 +59,7 @@ int server_open(struct server *server, struct daemon *daemon, const char *path, 
   list_init(&server->closed);
   list_init(&server->due);
   list_init(&server->readers);
+  list_init(&server->reloads);
   list_init(&server->asking);
   list_init(&server->answering);
   rota_init(&server->rota);

@@ -24,6 +24,7 @@ struct server_guest {
 struct server {
   struct daemon *daemon;
   void (*on_signal)(struct server *server, const struct signalfd_siginfo *signal);
+  void (*on_reload)(struct server *server, const struct peer *peer); /* it has come to `reloads` */
   struct notify *notify;
   struct server_guest guest; /* of: NULL: there is none */
   bool stop;
@@ -43,6 +44,7 @@ struct server {
   struct rota leaving;           /* users, for their peers whose end others may wait for */
   uint64_t turn_ns;              /* when this turn of the loop began */
   uint64_t news_seq;             /* of the records, as readers have been told */
+  struct list reloads;           /* peers that wait for the configuration to be read again */
   struct list asking, answering; /* peers that wait for a picture: for the next one, for that being made */
   uint64_t picture_next_ns;      /* when one may be begun */
   uint64_t picture_cost_ns;      /* of that being made, so far */

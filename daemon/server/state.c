@@ -21,7 +21,8 @@
 #define FILE_NAME "state"
 #define NEW_NAME "state.new"
 #define LOCK_NAME "lock"
-#define FILE_MOST (UINT64_C(64) << 20)        /* nobody needs more: 8192 runs and 65536 jobs are 20 MiB */
+#define FILE_MOST                                                                                            \
+  (UINT64_C(64) << 20) /* nobody needs more: 8192 runs, 65536 jobs and as many accounts are 30 MiB */
 #define PENDING_MOST (UINT64_C(1) << 20)      /* lines that wait for room on the disk */
 #define OUT_OF_DATE_LEAST (UINT64_C(1) << 20) /* less is not worth to be written anew */
 #define RETRY_NS NS_PER_S

@@ -262,16 +262,19 @@ void status_on_detach(struct daemon *daemon, const struct sched_job *job) {
   walk_on_detach(&daemon->status.walk, job);
   walk_on_detach(&daemon->metrics_walk, job);
   walk_on_detach(&daemon->bounds_walk, job);
+  walk_on_detach(&daemon->usage_walk, job);
 }
 
 void status_on_forget(struct daemon *daemon, const struct sched_gpu *gpu) {
   walk_on_forget(&daemon->status.walk, gpu);
   walk_on_forget(&daemon->metrics_walk, gpu);
   walk_on_forget(&daemon->bounds_walk, gpu);
+  walk_on_forget(&daemon->usage_walk, gpu);
 }
 
 void status_on_order(struct daemon *daemon, uint64_t now_ns) {
   if (daemon->status.msgs)
     status_begin(daemon, now_ns);
   walk_begin(&daemon->bounds_walk, &daemon->scheduler.gpus);
+  walk_begin(&daemon->usage_walk, &daemon->scheduler.gpus);
 }

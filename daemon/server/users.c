@@ -104,17 +104,6 @@ void user_shares_init(struct user_shares *shares, size_t room) {
     user_shares_end(shares);
 }
 
-void user_shares_end(struct user_shares *shares) {
-  for (size_t i = 0; shares->buckets && shares->most > 0 && i < shares->room; i++)
-    for (struct user_share *share = shares->buckets[i], *next; share; share = next) {
-      next = share->next;
-      free(share);
-    }
-  free(shares->buckets);
-  free(shares->by_count);
-  *shares = (struct user_shares){0};
-}
-
 static struct user_share **share_bucket(struct user_shares *shares, uid_t uid) {
   return &shares->buckets[(uid * UINT64_C(0x9e3779b97f4a7c15) >> 32) % shares->room];
 }
@@ -124,6 +113,19 @@ static struct list *users_with(struct user_shares *shares, size_t count) {
   if (!users->next)
     list_init(users);
   return users;
+}
+
+/* As many steps as there are users and as one of them has things, not as there is room. */
+void user_shares_end(struct user_shares *shares) {
+  struct list *first;
+  for (size_t count = 1; count <= shares->most; count++)
+    while ((first = list_first(users_with(shares, count)))) {
+      list_remove(first);
+      free(list_entry(first, struct user_share, link));
+    }
+  free(shares->buckets);
+  free(shares->by_count);
+  *shares = (struct user_shares){0};
 }
 
 /* It is one more, or one less. */

@@ -122,6 +122,8 @@ struct user {
   struct users *users;
   uid_t uid;
   uint64_t used[USER_RESOURCES];
+  /* usage.c: what its jobs have had of GPUs since it came */
+  uint64_t held_ns, waited_ns, moved_bytes;
   /* presence.c */
   struct list looks;      /* that wait */
   struct list looks_link; /* of the users that have some */

@@ -17,6 +17,11 @@ struct memory_v2 {
   unsigned long long total, reserved, free, used;
 };
 #define MEMORY_V2 ((unsigned)sizeof(struct memory_v2) | 2u << 24)
+struct process {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
 struct pci {
   char bus_id_legacy[16];
   unsigned domain, bus, device, device_id, subsystem_id;
@@ -33,6 +38,7 @@ static struct {
   int (*pci)(void *, struct pci *);
   int (*name)(void *, char *, unsigned);
   /* Not every version has these: */
+  int (*processes)(void *, unsigned *, struct process *);
   int (*memory_v2)(void *, struct memory_v2 *);
   int (*mig_mode)(void *, unsigned *, unsigned *);
   int (*part_limit)(void *, unsigned *);
@@ -54,6 +60,7 @@ static const struct {
     {"nvmlDeviceGetMemoryInfo", &nvml.memory, false},
     {"nvmlDeviceGetPciInfo_v3", &nvml.pci, false},
     {"nvmlDeviceGetName", &nvml.name, false},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes, true},
     {"nvmlDeviceGetMemoryInfo_v2", &nvml.memory_v2, true},
     {"nvmlDeviceGetMigMode", &nvml.mig_mode, true},
     {"nvmlDeviceGetMaxMigDeviceCount", &nvml.part_limit, true},
@@ -128,6 +135,17 @@ int nvml_architecture(void *device, char text[NVML_TEXT_SIZE]) {
 
 int nvml_driver_version(char text[NVML_TEXT_SIZE]) {
   return nvml.driver_version && nvml.driver_version(text, NVML_TEXT_SIZE) == 0 ? 0 : -EIO;
+}
+
+int nvml_processes(void *device, unsigned pids[NVML_PROCESSES_MAX], unsigned *count) {
+  struct process found[NVML_PROCESSES_MAX];
+  unsigned filled = NVML_PROCESSES_MAX;
+  if (!nvml.processes || nvml.processes(device, &filled, found) != 0)
+    return -EIO;
+  for (unsigned i = 0; i < filled; i++)
+    pids[i] = found[i].pid;
+  *count = filled;
+  return 0;
 }
 
 int nvml_minor(void *device, unsigned *minor) { return nvml.minor(device, minor) == 0 ? 0 : -EIO; }

@@ -26,6 +26,10 @@ int nvml_name(void *device, char text[NVML_TEXT_SIZE]);
 /* "Hopper", and "580.95.05" of the driver. 0, or -EIO, also where NVML has no such function. */
 int nvml_architecture(void *device, char text[NVML_TEXT_SIZE]);
 int nvml_driver_version(char text[NVML_TEXT_SIZE]);
+/* The processes that have a context on the card, by their numbers in the first pid
+ * namespace; how many. 0, or -EIO: also if there are more than NVML_PROCESSES_MAX. */
+#define NVML_PROCESSES_MAX 256
+int nvml_processes(void *device, unsigned pids[NVML_PROCESSES_MAX], unsigned *count);
 
 /* The number in /dev/nvidia0. 0 or -EIO. */
 int nvml_minor(void *device, unsigned *minor);

@@ -116,6 +116,7 @@
   X(EVICT, 71)                                                                                               \
   X(GET_PROCESS, 72)                                                                                         \
   X(ALLOT, 73)                                                                                               \
+  X(RELOAD, 74)                                                                                              \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -130,7 +131,8 @@
   X(EVENTS_MISSED, 106)                                                                                      \
   X(EVENTS_END, 107)                                                                                         \
   X(STATUS_ORIGIN, 112)                                                                                      \
-  X(STATUS_COMMAND, 113)
+  X(STATUS_COMMAND, 113)                                                                                     \
+  X(NOTE, 114)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -282,6 +284,8 @@ enum gs_event_kind {
 #define X(name, value, word) GS_EVENT_##name = value,
   GS_EVENT_KINDS(X)
 #undef X
+      GS_EVENT_USAGE =
+          25, /* in the record of usage alone: what a job has had of a GPU; detail: enum gs_class */
 };
 
 /* How a program has ended. */
@@ -295,7 +299,8 @@ enum gs_end {
 /* What is read with GET_EVENTS. */
 enum gs_record {
   GS_RECORD_EVENTS = 0,
-  GS_RECORD_RUNS = 1, /* of programs that have ended: COMMAND and ENDED */
+  GS_RECORD_RUNS = 1,  /* of programs that have ended: COMMAND and ENDED */
+  GS_RECORD_USAGE = 2, /* USAGE: of one's own jobs, and of all for those who may change settings */
 };
 
 /* Where a process comes from, by its control groups. Later ones say more than earlier ones. */
@@ -401,6 +406,13 @@ enum gs_reject_reason {
      (to an older library it is over) */
   GS_REJECT_GPU = 3,    /* the host has no such GPU */
   GS_REJECT_DEVICE = 4, /* the process does not have the GPU's device file open */
+};
+
+/* What a NOTE says. */
+enum gs_note {
+  GS_NOTE_CHANGED = 0, /* a setting is another one; in the file, if it was only looked at */
+  GS_NOTE_RESTART = 1, /* it is another one in the file, and stays as it was until the daemon is restarted */
+  GS_NOTE_WRONG = 2,   /* the configuration is wrong: nothing has changed */
 };
 
 /* flags of ATTACH */
@@ -620,6 +632,14 @@ struct gs_msg {
       uint32_t class;        /* enum gs_class, of all jobs of the pod; GS_CLASS_UNSAID */
       char pod[GS_POD_SIZE]; /* its uid, as in the names of its control groups */
     } allot;
+    struct {               /* RELOAD: read the configuration anew. Answered by NOTEs, then a REPLY */
+      uint32_t only_looks; /* not 0: nothing changes */
+    } reload;
+    struct {         /* NOTE */
+      uint32_t kind; /* enum gs_note */
+      uint32_t more; /* not 0: the text goes on in the next one */
+      char text[GS_MSG_SIZE - 32];
+    } note;
     struct {                       /* REPLY; status 0 or -errno */
       char text[GS_MSG_SIZE - 24]; /* one clear line when status is not 0 */
     } reply;
@@ -769,6 +789,11 @@ struct gs_msg {
               uint32_t by_uid;
               int32_t by_pid; /* the job's own: declared. 0: the configuration, or a signal */
             } change;
+            struct { /* USAGE: from then until at_ns */
+              uint64_t since_ns;
+              uint64_t held_ns, gpu_ns; /* as in STATUS_JOB and STATUS_TERMS */
+              uint64_t waited_ns, moved_bytes;
+            } usage;
             struct {
               uint64_t started_ns, gpu_ns, waited_ns; /* of several GPUs the most */
               uint64_t turns;

@@ -361,7 +361,8 @@ static void send_register(void) {
   msg.reg.command_hash = command_hash();
   msg.reg.flags = mps_choice_is_on() ? GS_REGISTER_MPS : 0;
   const char *name = settings()->name;
-  strncpy(msg.reg.name, *name ? name : program_invocation_short_name, sizeof msg.reg.name - 1);
+  snprintf(msg.reg.name, sizeof msg.reg.name, "%.*s", GS_NAME_SIZE - 1,
+           *name ? name : program_invocation_short_name);
   client_send(&msg);
 }
 

@@ -13,8 +13,16 @@ struct unit {
 };
 
 static const struct unit duration_units[] = {
-    {"", NS_PER_S},       {"s", NS_PER_S},        {"ms", NS_PER_MS},      {"us", 1000}, {"ns", 1},
-    {"m", 60 * NS_PER_S}, {"min", 60 * NS_PER_S}, {"h", 3600 * NS_PER_S}, {NULL, 0},
+    {"", NS_PER_S},
+    {"s", NS_PER_S},
+    {"ms", NS_PER_MS},
+    {"us", 1000},
+    {"ns", 1},
+    {"m", 60 * NS_PER_S},
+    {"min", 60 * NS_PER_S},
+    {"h", 3600 * NS_PER_S},
+    {"d", 24 * 3600 * NS_PER_S},
+    {NULL, 0},
 };
 
 #define KIB UINT64_C(1024)

@@ -7,7 +7,8 @@
 
 #include "gpushare/protocol.h"
 
-/* "20", "0.5", "20s", "1ms", "250us", "1h", "2m" -> ns; a bare number is seconds. 0, -EINVAL or -ERANGE. */
+/* "20", "0.5", "20s", "1ms", "250us", "1h", "2m", "7d" -> ns; a bare number is seconds. 0, -EINVAL or
+ * -ERANGE. */
 int parse_duration_ns(const char *text, uint64_t *ns);
 
 /* "4096", "16G", "16GiB", "512M", "1.5G" -> bytes; units are powers of 1024. 0, -EINVAL or -ERANGE. */

@@ -66,6 +66,9 @@ static void terminate_texts(struct gs_msg *msg) {
   case GS_REPLY:
     msg->reply.text[sizeof msg->reply.text - 1] = '\0';
     break;
+  case GS_NOTE:
+    msg->note.text[sizeof msg->note.text - 1] = '\0';
+    break;
   case GS_STATUS_DAEMON:
     msg->daemon.release[sizeof msg->daemon.release - 1] = '\0';
     break;

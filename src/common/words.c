@@ -133,6 +133,14 @@ const char *words_setting_value(unsigned type, uint64_t value, char buffer[WORDS
   return number(value, buffer);
 }
 
+const char *words_end(unsigned end) {
+  static const char *const words[] = {[GS_END_EXIT] = "exit",
+                                      [GS_END_ABRUPT] = "abrupt",
+                                      [GS_END_CLOSED] = "closed",
+                                      [GS_END_EVICTED] = "evicted"};
+  return end < sizeof words / sizeof *words ? words[end] : "unknown";
+}
+
 const char *words_refusal(unsigned why) {
   static const char *const words[] = {
       [GS_REFUSAL_UNKNOWN] = "",

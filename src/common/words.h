@@ -28,6 +28,9 @@ const char *words_setting_title(unsigned type);
 const char *words_term_value(unsigned term, uint64_t value, char buffer[WORDS_SIZE]);
 const char *words_setting_value(unsigned type, uint64_t value, char buffer[WORDS_SIZE]);
 
+/* How a program has ended, by enum gs_end: "exit". */
+const char *words_end(unsigned end);
+
 /* Why memory is refused, by enum gs_refusal; empty: it is not known. */
 const char *words_refusal(unsigned why);
 

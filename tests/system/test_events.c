@@ -129,6 +129,7 @@ static void write_changes(void) {
                                           {"set-class", "1", "standard"},
                                           {"pause", "1"},
                                           {"kill", "-sCONT", "1"},
+                                          {"reload"},
                                           {"evict", "2"}};
   size_t length = 0;
   for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
@@ -150,12 +151,13 @@ static void write_all(void) {
   write_json("why.json", "why", "1");
   write_json("plan.json", "plan", NULL);
   write_json("event.jsonl", "events", NULL);
+  write_json("doctor.json", "doctor", NULL);
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", path_of("timeline.json"), NULL) == 0);
 }
 
 static void check_schemas(const char *const *names) {
   static const char *const plain[] = {"LD_PRELOAD=", "PYTHONPATH=" GS_PYTHON_PACKAGES, NULL};
-  char *argv[12] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
+  char *argv[13] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
                     (char *)(uintptr_t)(GS_SOURCES "/../..")};
   for (int i = 0; names[i]; i++)
     argv[3 + i] = (char *)(uintptr_t)path_of(names[i]);
@@ -166,8 +168,9 @@ static void check_schemas(const char *const *names) {
 }
 
 static void check_running(void) {
-  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl",  "jobs.json", "why.json",
-                                      "plan.json",    "event.jsonl", "timeline.json", NULL};
+  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl", "jobs.json",
+                                      "why.json",     "plan.json",   "event.jsonl",  "timeline.json",
+                                      "doctor.json",  NULL};
   write_changes();
   write_all();
   check_schemas(names);
@@ -175,8 +178,11 @@ static void check_running(void) {
 
 static void check_ended(void) {
   write_json("history.json", "history", NULL);
+  CHECK(scene_ctl(&scene, answer, sizeof answer, "--json", "report", "--by", "job", NULL) == 0);
+  write_answer("report.json");
+  CHECK(strstr(answer, "\"held_ns\": "), "there are accounts");
   write_json("event.jsonl", "events", NULL);
-  check_schemas((const char *const[]){"history.json", "event.jsonl", NULL});
+  check_schemas((const char *const[]){"history.json", "report.json", "event.jsonl", NULL});
 }
 
 TEST(json_is_as_its_schemas_say) {

@@ -55,6 +55,8 @@ struct origin peer_find_origin(const struct peer *peer) {
   return played_origin ? played_origin(peer) : (struct origin){.kind = GS_ORIGIN_NONE};
 }
 
+void peer_reload(struct peer *peer, bool only_looks) { (void)peer, (void)only_looks; }
+
 bool peer_may_change(const struct peer *peer) { return peer->uid == 0; }
 
 enum presence_verdict peer_check_presence(struct peer *peer, const struct gs_msg *attach) {

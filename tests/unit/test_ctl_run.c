@@ -1,4 +1,5 @@
 /* test_ctl_run.c - gpusharectl run: what the command gets, finds and returns. No daemon, no GPU. */
+#include <elf.h>
 #include <stdlib.h>
 
 #include "shell.h"
@@ -152,6 +153,88 @@ START_TEST(wrong_usage_is_said) {
 }
 END_TEST
 
+/* ---- programs that will not share ---- */
+
+/* A copy of true, or a script: what the command says of it, and that it ran. */
+static void expect_doubt(const char *make, const char *run, const char *why) {
+  ck_assert_int_eq(run_shell("cd %s && %s", folder, make), 0);
+  run_shell("cd %s && bin/gpusharectl run %s 2>&1", folder, run);
+  output_has("gpusharectl: nothing will be shared: ");
+  output_has(why);
+}
+
+static void expect_no_doubt(const char *make, const char *run) {
+  ck_assert_int_eq(run_shell("cd %s && %s", folder, make), 0);
+  run_shell("cd %s && bin/gpusharectl run %s 2>&1", folder, run);
+  output_lacks("nothing will be shared");
+}
+
+START_TEST(what_gets_other_rights_is_told) {
+  if (run_shell("cd %s && cp /bin/true own && chown 65534:65534 own 2>/dev/null", folder) != 0) {
+    puts("not tried: only root makes such programs");
+    return;
+  }
+  expect_doubt("chmod 4755 own", "./own", "./own gets other rights than its caller's");
+  expect_doubt("chmod 2755 own", "./own", "./own gets other rights than its caller's");
+  expect_no_doubt("chmod 0755 own", "./own");
+  expect_no_doubt("chmod 4755 own && chown 0:0 own", "./own");
+}
+END_TEST
+
+static void write_program(const char *name, unsigned machine) {
+  char path[128];
+  Elf64_Ehdr header;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *own = fopen("/proc/self/exe", "re"), *file = fopen(path, "we");
+  ck_assert_uint_eq(fread(&header, sizeof header, 1, own), 1);
+  header.e_machine = (Elf64_Half)(machine ? machine : header.e_machine);
+  header.e_phnum = 0;
+  ck_assert_uint_eq(fwrite(&header, sizeof header, 1, file), 1);
+  fclose(own);
+  fclose(file);
+}
+
+START_TEST(what_nothing_can_be_preloaded_into_is_told) {
+  write_program("alone", 0);
+  write_program("foreign", EM_S390);
+  expect_doubt("chmod +x alone", "./alone", "./alone is linked statically");
+  expect_doubt("chmod +x foreign", "./foreign", "./foreign is a program for another kind of machine");
+  expect_no_doubt("true", "true");
+  expect_no_doubt("true", "no-such-program");
+}
+END_TEST
+
+START_TEST(dropped_environments_are_told) {
+  static const char env[] = "env drops LD_PRELOAD";
+  expect_doubt("true", "env -i true", env);
+  expect_doubt("true", "env - true", env);
+  expect_doubt("true", "env -u LD_PRELOAD true", env);
+  expect_doubt("true", "env A=1 LD_PRELOAD= true", env);
+  expect_doubt("true", "env A=1 env -i true", env);
+  expect_no_doubt("true", "env -C / -u A B=1 echo env -i");
+  expect_doubt("printf '#!/usr/bin/env -S -i sh\\n' >a && chmod +x a", "./a", env);
+  expect_doubt("printf '#!/bin/sh\\n# no\\n exec env -i true\\n' >b && chmod +x b", "./b",
+               "line 3 of ./b drops LD_PRELOAD");
+  expect_doubt("printf '#!/usr/bin/env bash\\nunset LD_PRELOAD\\ntrue\\n' >c && chmod +x c", "./c",
+               "line 2 of ./c drops LD_PRELOAD");
+  expect_no_doubt("printf '#!/bin/sh\\n# env -i\\necho env -i\\nenv A=1 true\\n' >d && chmod +x d", "./d");
+}
+END_TEST
+
+START_TEST(doubtful_lines_of_many_are_told) {
+  write_program("alone", 0);
+  ck_assert_int_eq(
+      run_shell("cd %s && chmod +x alone && printf 'true\\n./alone 1\\n./alone 2\\nLD_PRELOAD=x true' >list",
+                folder),
+      0);
+  run_shell("cd %s && bin/gpusharectl run --jobs list 2>&1", folder);
+  output_has("gpusharectl: list, line 2: nothing will be shared: ./alone is linked statically");
+  output_has("gpusharectl: list, line 4: nothing will be shared: LD_PRELOAD=x replaces");
+  output_lacks("line 1: nothing");
+  output_lacks("line 3: nothing");
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {the_library_belongs_to_the_program,
                                 a_named_library_counts_more,
@@ -162,6 +245,10 @@ int main(void) {
                                 it_becomes_the_program,
                                 what_cannot_be_run_is_said,
                                 wrong_usage_is_said,
+                                what_gets_other_rights_is_told,
+                                what_nothing_can_be_preloaded_into_is_told,
+                                dropped_environments_are_told,
+                                doubtful_lines_of_many_are_told,
                                 NULL};
   return suite_main("ctl_run", tests, set_up, tear_down);
 }

@@ -1,6 +1,7 @@
 /* test_kept.c - what outlives the daemon as a text: it comes back as it was, and of a damaged one what is
  * right. */
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,6 +73,18 @@ static void tell_a_life(void) {
   ended.event.end.status = -3;
   ended.event.end.gpu_ns = 42;
   strcpy(ended.event.name, "python");
+  struct gs_msg usage = wire_msg(GS_EVENT, GS_GPU_NUMBER(3u, 1u));
+  usage.event.kind = GS_EVENT_USAGE;
+  usage.event.job = 11;
+  usage.event.uid = ALICE;
+  usage.event.detail = GS_CLASS_OPPORTUNISTIC;
+  usage.event.at_ns = 1000;
+  usage.event.usage.since_ns = 400;
+  usage.event.usage.held_ns = 300;
+  usage.event.usage.gpu_ns = 200;
+  usage.event.usage.waited_ns = 100;
+  usage.event.usage.moved_bytes = 50;
+  strcpy(usage.event.name, "python");
   add(line, kept_line_version(line));
   add(line, kept_line_boot(line, BOOT));
   add(line, kept_line_job(line, &process));
@@ -81,8 +94,9 @@ static void tell_a_life(void) {
   add(line, kept_line_set(line, &mode));
   add(line, kept_line_set(line, &quantum));
   add(line, kept_line_learnt(line, ALICE, 99, 5 * NS_PER_S));
-  add(line, kept_line_run(line, &command));
-  add(line, kept_line_run(line, &ended));
+  add(line, kept_line_event(line, &command));
+  add(line, kept_line_event(line, &ended));
+  add(line, kept_line_event(line, &usage));
   add(line, kept_line_last(line, 15));
 }
 
@@ -97,6 +111,16 @@ static void check_the_life(struct kept *read) {
   ck_assert_uint_eq(decisions_find(&read->decisions, quantum.uuid, OVERRIDE_TQ)->base, quantum.base);
   ck_assert_uint_eq(decisions_find(&read->decisions, mode.uuid, OVERRIDE_MODE)->value, GS_MODE_OFF);
   ck_assert_uint_eq(history_expected_ns(&read->history, ALICE, 99), 5 * NS_PER_S);
+  ck_assert_uint_eq(read->usage.next_seq, 2);
+  const struct gs_msg *usage = &record_next(&read->usage, 0)->msg;
+  ck_assert_uint_eq(usage->gpu, GS_GPU_NUMBER(3u, 1u));
+  ck_assert_uint_eq(usage->event.detail, GS_CLASS_OPPORTUNISTIC);
+  ck_assert_uint_eq(usage->event.usage.since_ns, 400);
+  ck_assert_uint_eq(usage->event.usage.held_ns, 300);
+  ck_assert_uint_eq(usage->event.usage.gpu_ns, 200);
+  ck_assert_uint_eq(usage->event.usage.waited_ns, 100);
+  ck_assert_uint_eq(usage->event.usage.moved_bytes, 50);
+  ck_assert_str_eq(usage->event.name, "python");
   ck_assert_uint_eq(read->runs.next_seq, 3);
   ck_assert_str_eq(record_next(&read->runs, 1)->msg.event.text, "python train.py --epochs 3");
   ck_assert_str_eq(record_next(&read->runs, 2)->msg.event.name, "python");
@@ -344,7 +368,7 @@ TEST(one_user_displaces_no_lines_of_another) {
   read_into(&kept);
   for (uint64_t i = 1; i <= KEPT_RUNS + 100; i++) {
     size = 0;
-    add(line, kept_line_run(line, &command));
+    add(line, kept_line_event(line, &command));
     add(line, kept_line_learnt(line, ALICE + 1, i, 5 * NS_PER_S));
     read_into(&kept);
   }
@@ -397,4 +421,8 @@ TEST(what_has_ended_is_found) {
   ck_assert_uint_eq(kept.away_count, 2);
 }
 
-int main(void) { return suite_run_all("kept", set_up, tear_down); }
+/* Thousands of records begin here: untouched pages of the kernel's cost less than zeros of malloc's. */
+int main(void) {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  return suite_run_all("kept", set_up, tear_down);
+}

@@ -116,14 +116,20 @@ TEST(only_so_many_jobs_have_samples_of_their_own) {
   has("class=\"standard\"} 600\n");
 }
 
-TEST(each_user_has_what_it_cost_the_loop) {
+TEST(each_user_has_what_it_cost_and_had) {
   static struct users users;
   users_init(&users, 1024);
   daemon_.accounts = &users;
   rota_spend(&users_find(&users, 1000)->rota, 3 * NS_PER_S / 2);
   rota_spend(&users_find(&users, 1001)->rota, NS_PER_S);
   rota_spend(&users_find(&users, 1001)->rota, 2 * NS_PER_S);
+  users_find(&users, 1000)->held_ns = 5 * NS_PER_S / 2;
+  users_find(&users, 1001)->waited_ns = 4 * NS_PER_S;
+  users_find(&users, 1001)->moved_bytes = 4096;
   read_as(DIALECT_PROMETHEUS, 0);
+  has("\ngpushare_user_held_seconds_total{uid=\"1000\"} 2.5\n");
+  has("\ngpushare_user_waited_seconds_total{uid=\"1001\"} 4.0\n");
+  has("\ngpushare_user_moved_bytes_total{uid=\"1001\"} 4096\n");
   has("\ngpushare_user_handling_seconds_total{uid=\"1000\"} 1.5\n");
   has("\ngpushare_user_handling_seconds_total{uid=\"1001\"} 3.0\n");
   for (uid_t uid = 2000; uid < 2000 + 2 * METRICS_USERS_MAX; uid++)

@@ -1,0 +1,105 @@
+/* usage.c - see usage.h. */
+#include "server/usage.h"
+
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "server/keep.h"
+
+#define JOBS_PER_TURN 64 /* that are looked at */
+
+static struct usage usage_so_far(const struct sched_job *job, uint64_t now_ns) {
+  return (struct usage){.until_ns = now_ns,
+                        .held_ns = sched_job_held_ns(job, now_ns),
+                        .gpu_ns = sched_job_gpu_ns(job, now_ns),
+                        .waited_ns = sched_job_waited_ns(job, now_ns),
+                        .moved_bytes = job->moved_bytes};
+}
+
+void usage_begin(struct attachment *attachment, uint64_t now_ns) {
+  attachment->began_ns = now_ns;
+  attachment->kept = attachment->counted = usage_so_far(&attachment->job, now_ns);
+}
+
+/* For its user. */
+static void count(struct attachment *attachment, const struct usage *now) {
+  struct user *user = attachment->peer->user;
+  const struct usage *before = &attachment->counted;
+  user->held_ns += now->held_ns - before->held_ns;
+  user->waited_ns += now->waited_ns - before->waited_ns;
+  user->moved_bytes += now->moved_bytes - before->moved_bytes;
+  attachment->counted = *now;
+}
+
+void usage_end_span(struct attachment *attachment, uint64_t now_ns) {
+  struct daemon *daemon = daemon_with(attachment);
+  const struct peer *peer = attachment->peer;
+  struct usage before = attachment->kept, now = usage_so_far(&attachment->job, now_ns);
+  struct gs_msg msg = wire_msg(GS_EVENT, gpu_of(attachment->job.gpu)->number);
+  count(attachment, &now);
+  attachment->kept = now;
+  msg.event.kind = GS_EVENT_USAGE;
+  msg.event.detail = (uint16_t)attachment->job.terms.class;
+  msg.event.at_ns = now_ns;
+  msg.event.job = peer->job_id;
+  msg.event.pid = peer->pid;
+  msg.event.uid = peer->uid;
+  memcpy(msg.event.name, peer->name, sizeof msg.event.name);
+  msg.event.usage.since_ns = before.until_ns;
+  msg.event.usage.held_ns = now.held_ns - before.held_ns;
+  msg.event.usage.gpu_ns = now.gpu_ns - before.gpu_ns;
+  msg.event.usage.waited_ns = now.waited_ns - before.waited_ns;
+  msg.event.usage.moved_bytes = now.moved_bytes - before.moved_bytes;
+  if (!msg.event.usage.held_ns && !msg.event.usage.waited_ns && !msg.event.usage.moved_bytes)
+    return;
+  record_add(&daemon->usage, &msg);
+  keep_record(daemon, &msg, now_ns);
+}
+
+void usage_end(struct daemon *daemon, uint64_t now_ns) {
+  list_each(gpu, &daemon->scheduler.gpus) {
+    list_each(job, &list_entry(gpu, struct sched_gpu, link)->jobs) {
+      usage_end_span(attachment_of(list_entry(job, struct sched_job, link)), now_ns);
+    }
+  }
+}
+
+/* ---- from time to time ---- */
+
+static bool is_due(const struct attachment *attachment, uint64_t now_ns) {
+  uint64_t part_ns = (attachment->kept.until_ns - attachment->began_ns) / USAGE_PART;
+  uint64_t length_ns = part_ns < USAGE_SHORT_NS  ? USAGE_SHORT_NS
+                       : part_ns > USAGE_LONG_NS ? USAGE_LONG_NS
+                                                 : part_ns;
+  return now_ns - attachment->kept.until_ns >= length_ns;
+}
+
+static void look_at(struct attachment *attachment, uint64_t now_ns) {
+  if (is_due(attachment, now_ns)) {
+    usage_end_span(attachment, now_ns);
+    return;
+  }
+  struct usage now = usage_so_far(&attachment->job, now_ns);
+  count(attachment, &now);
+}
+
+uint64_t usage_deadline_ns(const struct daemon *daemon) {
+  return daemon->client_count ? daemon->usage_next_ns : UINT64_MAX;
+}
+
+void usage_on_time(struct daemon *daemon, uint64_t now_ns) {
+  struct sched_gpu *gpu;
+  struct sched_job *job;
+  if (now_ns < usage_deadline_ns(daemon))
+    return;
+  for (unsigned i = 0; i < JOBS_PER_TURN; i++) {
+    if (!walk_next(&daemon->usage_walk, &gpu, &job)) {
+      walk_begin(&daemon->usage_walk, &daemon->scheduler.gpus);
+      daemon->usage_next_ns = now_ns + USAGE_SHORT_NS;
+      return;
+    }
+    if (job)
+      look_at(attachment_of(job), now_ns);
+  }
+}

@@ -1,0 +1,194 @@
+/* test_ctl_report.c - gpusharectl report: what has been had of GPUs, over restarts, and who sees it. */
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/wire.h"
+#include "daemon_process.h"
+#include "shell.h"
+#include "suite.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static struct daemon_process daemon_process, *const it = &daemon_process;
+static char folder[64];
+
+static void start(void) { daemon_start(it, (const char *const[]){"--state", folder, "--mode", "on", NULL}); }
+
+static void set_up(void) {
+  strcpy(folder, "/tmp/gpushare-test-XXXXXX");
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  start();
+}
+
+static void tear_down(void) {
+  daemon_clean_up(it);
+  run_shell("rm -rf %s", folder);
+}
+
+static void restart(int signal) {
+  kill(it->pid, signal);
+  ck_assert_int_eq(daemon_wait(it), signal == SIGKILL ? 128 + SIGKILL : 0);
+  start();
+}
+
+/* Holds the card for about so long, and goes. */
+static void hold(uint8_t card, unsigned ms) {
+  int fd = register_elsewhere(it);
+  attach_card(fd, card, GIB, GS_ATTACH_MANAGED);
+  tell_simple(fd, GS_REQ_LOCK);
+  tell_active(fd, expect(fd, GS_LOCK_OK).epoch);
+  usleep(ms * 1000);
+  close(fd);
+}
+
+static int report(const char *options) {
+  return run_shell("%s --socket %s report %s 2>&1", GS_CTL, it->socket, options);
+}
+
+static json_t *rows(const char *options) {
+  json_error_t error;
+  char all[128];
+  snprintf(all, sizeof all, "--json %s", options);
+  ck_assert_int_eq(report(all), 0);
+  json_t *root = json_loads(output, 0, &error);
+  ck_assert_msg(root != NULL, "%s: %s", error.text, output);
+  json_t *list = json_incref(json_object_get(root, "rows"));
+  json_decref(root);
+  return list;
+}
+
+static uint64_t number(const json_t *list, size_t row, const char *key) {
+  return (uint64_t)json_integer_value(json_object_get(json_array_get(list, row), key));
+}
+
+/* Ends of jobs are heard of a moment later. */
+static void await_jobs(uint64_t count) {
+  for (int tries = 0; tries < 500; tries++) {
+    json_t *list = rows("");
+    uint64_t jobs = json_array_size(list) ? number(list, 0, "jobs") : 0;
+    json_decref(list);
+    if (jobs == count)
+      return;
+    usleep(10000);
+  }
+  ck_abort_msg("not %lu jobs: %s", count, output);
+}
+
+static void check_sum(void) {
+  json_t *list = rows("--by user");
+  ck_assert_uint_eq(json_array_size(list), 1);
+  ck_assert_uint_eq(number(list, 0, "uid"), geteuid());
+  ck_assert_uint_eq(number(list, 0, "jobs"), 2);
+  ck_assert_uint_ge(number(list, 0, "held_ns"), 150 * NS_PER_MS);
+  json_decref(list);
+}
+
+TEST(it_sums_up) {
+  ck_assert_int_eq(report(""), 0);
+  output_has("no job has had a GPU in that time");
+  hold(1, 100);
+  hold(2, 50);
+  await_jobs(2);
+  check_sum();
+  json_t *list = rows("--by gpu");
+  ck_assert_uint_eq(json_array_size(list), 2);
+  ck_assert_uint_eq(number(list, 1, "jobs"), 1);
+  json_decref(list);
+  list = rows("--by job --since 1h");
+  ck_assert_uint_eq(json_array_size(list), 2);
+  ck_assert_uint_eq(number(list, 0, "job"), 1);
+  json_decref(list);
+  list = rows("--by class");
+  ck_assert_str_eq(json_string_value(json_object_get(json_array_get(list, 0), "class")), "standard");
+  json_decref(list);
+  ck_assert_int_eq(report("--by job"), 0);
+  output_has("JOB            USER       NAME              GPU HOURS");
+  ck_assert_int_eq(report("--csv"), 0);
+  output_has("user,jobs,held_seconds,gpu_seconds,waited_seconds,moved_bytes,since,until\n\"");
+}
+
+TEST(it_is_as_old_as_one_wants) {
+  hold(1, 50);
+  await_jobs(1);
+  usleep(300000);
+  json_t *list = rows("--since 100ms");
+  ck_assert_uint_eq(json_array_size(list), 0);
+  json_decref(list);
+  list = rows("--since 7d");
+  ck_assert_uint_eq(json_array_size(list), 1);
+  json_decref(list);
+}
+
+TEST(accounts_outlive_the_daemon) {
+  hold(1, 100);
+  hold(2, 50);
+  await_jobs(2);
+  usleep(300000); /* they are written within a tenth of a second */
+  for (int i = 0; i < 3; i++) {
+    restart(i == 1 ? SIGTERM : SIGKILL);
+    check_sum();
+  }
+}
+
+/* What a power loss leaves of a line costs that line alone. */
+TEST(a_torn_line_is_passed_over) {
+  hold(1, 100);
+  hold(2, 50);
+  await_jobs(2);
+  hold(1, 50);
+  await_jobs(3);
+  usleep(300000);
+  kill(it->pid, SIGKILL);
+  daemon_wait(it);
+  ck_assert_int_eq(
+      run_shell("cd %s && n=$(grep -n usage state | tail -1 | cut -d: -f1) && head -$n state | head -c -20 "
+                ">torn && cat torn >state && rm torn",
+                folder),
+      0);
+  start();
+  check_sum();
+}
+
+/* A job that is there still is told of when the daemon ends. */
+TEST(an_end_loses_nothing) {
+  int fd = register_client(it);
+  attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+  tell_simple(fd, GS_REQ_LOCK);
+  tell_active(fd, expect(fd, GS_LOCK_OK).epoch);
+  usleep(200000);
+  restart(SIGTERM);
+  close(fd);
+  json_t *list = rows("");
+  ck_assert_uint_eq(json_array_size(list), 1);
+  ck_assert_uint_ge(number(list, 0, "held_ns"), 150 * NS_PER_MS);
+  json_decref(list);
+}
+
+TEST(others_see_their_own) {
+  if (geteuid() != 0) {
+    puts("not tried: not root");
+    return;
+  }
+  hold(1, 50);
+  await_jobs(1);
+  ck_assert_int_eq(
+      run_shell("chmod 755 %s; cp %s %s/ctl; setpriv --reuid 65534 --regid 65534 --clear-groups %s/ctl "
+                "--socket %s report 2>&1",
+                it->folder, GS_CTL, it->folder, it->folder, it->socket),
+      0);
+  output_has("no job has had a GPU in that time, of those that you may see");
+  run_shell("rm %s/ctl", it->folder);
+}
+
+TEST(wrong_usage_is_said) {
+  ck_assert_int_eq(report("--by colour"), 2);
+  output_has("--by is user, job, gpu or class, not 'colour'");
+  ck_assert_int_eq(report("--since soon"), 2);
+  output_has("not a duration (90, 15m, 2.5h, 7d): 'soon'");
+  ck_assert_int_eq(report("--csv --json"), 2);
+}
+
+int main(void) { return suite_run_all("ctl_report", set_up, tear_down); }

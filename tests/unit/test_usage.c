@@ -1,0 +1,199 @@
+/* test_usage.c - accounts of GPUs: what jobs have had, in spans, with users and time that are played. */
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/wire.h"
+#include "played_daemon.h"
+#include "server/usage.h"
+#include "suite.h"
+
+#define PEERS 300
+#define MIB (UINT64_C(1) << 20)
+#define CARD (UINT64_C(1) << 40)
+
+static struct peer peers[PEERS];
+
+static void say(int i, enum gs_msg_type type) {
+  struct gs_msg msg = wire_msg(type, 0);
+  if (peers[i].attachments[0])
+    msg.epoch = peers[i].attachments[0]->job.epoch;
+  played_say(&peers[i], &msg);
+}
+
+static void come(int i, uid_t uid, uint8_t card) {
+  struct gs_msg attach = wire_msg(GS_ATTACH, 0);
+  played_come(&peers[i], uid, 1000 + i);
+  attach.attach.uuid[0] = card;
+  attach.attach.total_bytes = CARD;
+  attach.attach.used_bytes = attach.attach.resident_bytes = MIB;
+  say(i, GS_REGISTER);
+  played_say(&peers[i], &attach);
+  ck_assert_ptr_nonnull(peers[i].attachments[0]);
+}
+
+static void run(int i) {
+  say(i, GS_REQ_LOCK);
+  say(i, GS_LOCK_ACTIVE);
+}
+
+/* Time passes as the daemon's loop has it: it wakes when it wants to. */
+static void pass(uint64_t ns) {
+  uint64_t end_ns = now_ns + ns;
+  while (now_ns < end_ns) {
+    uint64_t next_ns = daemon_deadline_ns(&it);
+    now_ns = next_ns <= now_ns ? now_ns + 1 : next_ns < end_ns ? next_ns : end_ns;
+    daemon_on_time(&it, now_ns);
+  }
+}
+
+static size_t spans(void) { return it.usage.count; }
+
+/* Of all spans of the job. */
+struct sum {
+  unsigned spans;
+  uint64_t held_ns, waited_ns, since_ns, until_ns;
+};
+
+static struct sum sum_of(uint32_t job) {
+  struct sum sum = {.since_ns = UINT64_MAX};
+  const struct record_entry *entry = record_next(&it.usage, 0);
+  for (; entry; entry = record_next(&it.usage, entry->msg.event.seq + 1)) {
+    const struct gs_msg *msg = &entry->msg;
+    if (msg->event.job != job)
+      continue;
+    ck_assert_int_eq(msg->event.kind, GS_EVENT_USAGE);
+    if (sum.spans++)
+      ck_assert_uint_eq(msg->event.usage.since_ns, sum.until_ns); /* no gap, and nothing twice */
+    else
+      sum.since_ns = msg->event.usage.since_ns;
+    sum.until_ns = msg->event.at_ns;
+    sum.held_ns += msg->event.usage.held_ns;
+    sum.waited_ns += msg->event.usage.waited_ns;
+  }
+  return sum;
+}
+
+static void set_up(void) {
+  played_begin(peers, PEERS);
+  scheduler_set_mode(&it.scheduler, NULL, GS_MODE_ON, now_ns, &it.actions);
+}
+
+static void tear_down(void) { played_end(); }
+
+TEST(what_a_job_has_had_is_kept_as_it_ends) {
+  come(0, 7, 1);
+  uint32_t job = peers[0].job_id;
+  pass(NS_PER_S);
+  run(0);
+  pass(5 * NS_PER_S);
+  ck_assert_uint_eq(spans(), 0);
+  played_go(&peers[0]);
+  ck_assert_uint_eq(spans(), 1);
+  const struct gs_msg *span = &record_next(&it.usage, 0)->msg;
+  ck_assert_uint_eq(span->event.job, job);
+  ck_assert_uint_eq(span->event.uid, 7);
+  ck_assert_uint_ge(span->event.usage.held_ns, 5 * NS_PER_S);
+  ck_assert_uint_lt(span->event.usage.held_ns, 6 * NS_PER_S);
+  ck_assert_uint_ge(span->event.at_ns - span->event.usage.since_ns, 6 * NS_PER_S);
+}
+
+TEST(a_job_that_has_had_nothing_has_no_account) {
+  come(0, 7, 1);
+  pass(NS_PER_S);
+  played_go(&peers[0]);
+  ck_assert_uint_eq(spans(), 0);
+}
+
+/* So a daemon that is killed has lost no more than the last of it. */
+TEST(a_job_that_stays_has_spans_meanwhile) {
+  come(0, 7, 1);
+  uint32_t job = peers[0].job_id;
+  run(0);
+  pass(150 * NS_PER_S);
+  struct sum sum = sum_of(job);
+  ck_assert_uint_ge(sum.spans, 2);
+  ck_assert_uint_ge(sum.held_ns, 119 * NS_PER_S);
+  pass(3600 * NS_PER_S);
+  sum = sum_of(job);
+  ck_assert_uint_le(sum.spans, 8 + 18 + 2); /* of a minute, then each an eighth longer */
+  ck_assert_uint_ge(sum.held_ns, (3750 * 8 / 9 - 120) * NS_PER_S);
+  pass(30 * 24 * 3600 * NS_PER_S);
+  sum = sum_of(job);
+  ck_assert_uint_le(sum.spans, 30 * 24 + 50);
+  ck_assert_uint_ge(sum.held_ns, (30 * 24 * 3600 - 60) * NS_PER_S);
+  uint64_t last_ns = now_ns;
+  played_go(&peers[0]);
+  sum = sum_of(job);
+  ck_assert_uint_eq(sum.until_ns, last_ns);
+  ck_assert_uint_le(sum.since_ns + sum.held_ns, last_ns);
+  ck_assert_uint_ge(sum.since_ns + sum.held_ns, last_ns - NS_PER_S);
+}
+
+TEST(waiting_is_counted) {
+  come(0, 7, 1);
+  come(1, 8, 1);
+  uint32_t job = peers[1].job_id;
+  scheduler_set_tq(&it.scheduler, NULL, 3600 * NS_PER_S, now_ns, &it.actions);
+  run(0);
+  say(1, GS_REQ_LOCK);
+  pass(100 * NS_PER_S);
+  ck_assert_uint_ge(peers[1].user->waited_ns, 39 * NS_PER_S); /* for the metrics, to the minute */
+  ck_assert_uint_ge(peers[0].user->held_ns, 39 * NS_PER_S);
+  ck_assert_uint_eq(peers[1].user->held_ns, 0);
+  played_go(&peers[1]);
+  struct sum sum = sum_of(job);
+  ck_assert_uint_ge(sum.waited_ns, 99 * NS_PER_S);
+  ck_assert_uint_le(sum.waited_ns, 101 * NS_PER_S);
+  ck_assert_uint_eq(sum.held_ns, 0);
+}
+
+/* However many there are, and whoever leaves meanwhile. */
+TEST(all_jobs_have_spans) {
+  uint32_t jobs[PEERS];
+  for (int i = 0; i < PEERS; i++) {
+    come(i, 7 + (uid_t)i % 3, (uint8_t)(1 + i % 4));
+    jobs[i] = peers[i].job_id;
+    say(i, GS_REQ_LOCK);
+  }
+  pass(61 * NS_PER_S);
+  for (int i = 0; i < PEERS; i += 7)
+    played_go(&peers[i]);
+  pass(61 * NS_PER_S);
+  for (int i = 0; i < PEERS; i++) {
+    struct sum sum = sum_of(jobs[i]);
+    ck_assert_msg(sum.held_ns + sum.waited_ns >= 59 * NS_PER_S, "job %u: %lu of %u spans", jobs[i],
+                  sum.held_ns + sum.waited_ns, sum.spans);
+  }
+}
+
+TEST(the_daemons_end_ends_all_spans) {
+  come(0, 7, 1);
+  uint32_t job = peers[0].job_id;
+  run(0);
+  pass(5 * NS_PER_S);
+  usage_end(&it, now_ns);
+  ck_assert_uint_ge(sum_of(job).held_ns, 4 * NS_PER_S);
+  played_go(&peers[0]);
+  ck_assert_uint_lt(sum_of(job).held_ns, 6 * NS_PER_S);
+}
+
+/* One user's spans displace none of another's. */
+TEST(accounts_are_bounded_fairly) {
+  come(0, 7, 1);
+  uint32_t job = peers[0].job_id;
+  run(0);
+  pass(NS_PER_S);
+  played_go(&peers[0]);
+  for (unsigned i = 0; i < DAEMON_USAGE + 10; i++) {
+    struct gs_msg msg = wire_msg(GS_EVENT, 0);
+    msg.event.kind = GS_EVENT_USAGE;
+    msg.event.job = 1000;
+    msg.event.uid = 8;
+    msg.event.at_ns = now_ns;
+    record_add(&it.usage, &msg);
+  }
+  ck_assert_uint_eq(it.usage.count, DAEMON_USAGE);
+  ck_assert_uint_eq(sum_of(job).spans, 1);
+}
+
+int main(void) { return suite_run_all("usage", set_up, tear_down); }
