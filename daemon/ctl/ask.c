@@ -154,6 +154,7 @@ int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *erro
 int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
   *answer = (struct answer){0};
+  question.get_status.knows_memory = 1;
   return send_question(fd, &question, error);
 }
 

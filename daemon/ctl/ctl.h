@@ -94,7 +94,7 @@ int ask_connect_now(const char *path, int *fd, struct ask_error *error);
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
- * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs. */
+ * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT, STATUS_ORIGIN and STATUS_MEMORY of each of its jobs. */
 int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
 /* The same over a connection of its own. */

@@ -41,9 +41,9 @@ static struct job_figures *begin_job(struct status *status, struct gpu_figures *
                                      const struct gs_msg *msg) {
   static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT},
                              unknown = {.wait_status.reason = GS_REASON_IDLE},
-                             nowhere = {.origin_status.kind = GS_ORIGIN_NONE};
+                             nowhere = {.origin_status.kind = GS_ORIGIN_NONE}, untold;
   struct job_figures *job = &status->jobs[status->job_count++];
-  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere};
+  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere, &untold};
   gpu->job_count++;
   note_job(gpu, msg);
   return job;
@@ -72,6 +72,8 @@ static void read_all(struct status *status, size_t count) {
     } else if (msg->type == GS_STATUS_ORIGIN && job) {
       job->origin = msg;
       note_origin(gpu, msg, job->job->job_status.pid);
+    } else if (msg->type == GS_STATUS_MEMORY && job) {
+      job->memory = msg;
     }
 }
 
@@ -252,6 +254,13 @@ void figures_put_plan(json_t *object, const struct gs_msg *wait) {
   output_number(object, "need_bytes", wait->wait_status.need_bytes);
   output_number(object, "budget_bytes", wait->wait_status.room_bytes);
   output_number(object, "planned_bytes", wait->wait_status.planned_bytes);
+}
+
+void figures_put_pinned(json_t *object, const struct gs_msg *memory) {
+  json_t *kinds = json_object();
+  for (int kind = 0; kind < GS_PINNED_COUNT; kind++)
+    output_number(kinds, words_pinned_name((enum gs_pinned)kind), memory->memory_status.kind_bytes[kind]);
+  json_object_set_new(object, "pinned_by_kind", kinds);
 }
 
 void figures_put_wait(json_t *object, const struct gs_msg *wait) {

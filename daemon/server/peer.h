@@ -83,6 +83,7 @@ struct peer {
   bool leaves;             /* it ends, and others may wait for what it has: served beside its user's turns */
   struct list asking_link; /* readers.c: it waits for a picture of the daemon's state, */
   bool asks;
+  bool knows_memory;   /* it can be sent STATUS_MEMORY */
   struct picture *out; /* or has one that it has not read yet; NULL: none */
   size_t out_sent;
   bool out_begun;
@@ -142,8 +143,9 @@ static inline void peer_reply(struct peer *peer, int status, const char *text) {
 bool peer_is_behind(const struct peer *peer);
 
 /* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
- * Nothing else is received meanwhile. */
-void peer_send_status(struct peer *peer);
+ * Nothing else is received meanwhile. `knows_memory`: with STATUS_MEMORY, which older programs do not know.
+ */
+void peer_send_status(struct peer *peer, bool knows_memory);
 
 /* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
  * added later. Of those that are not kept any more it is told how many they are, if they were displaced by

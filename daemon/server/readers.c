@@ -132,9 +132,10 @@ static uint64_t bytes_of(const struct picture *picture) { return picture->count 
 /* ---- asking ---- */
 
 /* Nothing else is received until it has had its answer. */
-void peer_send_status(struct peer *peer) {
+void peer_send_status(struct peer *peer, bool knows_memory) {
   if (peer->closed)
     return;
+  peer->knows_memory = knows_memory;
   peer_set_due(peer, clock_now_ns());
   list_append(&peer->server->asking, &peer->asking_link);
   peer->asks = true;
@@ -243,9 +244,12 @@ void pictures_send(struct peer *peer) {
   int err = 0;
   if (!peer->out_begun && !begin_picture(peer))
     return;
-  for (int i = 0; i < SENDS_PER_TURN && err == 0 && peer->out_sent < picture->count; i++)
-    if ((err = wire_send(peer->fd, &picture->msgs[peer->out_sent])) == 0)
-      peer->out_sent++;
+  for (int i = 0; i < SENDS_PER_TURN && err == 0 && peer->out_sent < picture->count; i++) {
+    const struct gs_msg *msg = &picture->msgs[peer->out_sent];
+    if (msg->type != GS_STATUS_MEMORY || peer->knows_memory)
+      err = wire_send(peer->fd, msg);
+    peer->out_sent += err == 0;
+  }
   bool complete = peer->out_sent == picture->count;
   if (err == -EAGAIN)
     return;

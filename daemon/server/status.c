@@ -156,6 +156,13 @@ static struct gs_msg describe_origin(const struct sched_job *job, uint32_t index
   return msg;
 }
 
+static struct gs_msg describe_memory(const struct sched_job *job, uint32_t index) {
+  struct gs_msg msg = wire_msg(GS_STATUS_MEMORY, index);
+  msg.memory_status.job = job->id;
+  attachment_pinned(attachment_of(job), msg.memory_status.kind_bytes);
+  return msg;
+}
+
 /* ---- the making ---- */
 
 static bool provide_room(struct status *status, size_t count) {
@@ -180,7 +187,7 @@ void status_begin(struct daemon *daemon, uint64_t now_ns) {
   free(status->msgs);
   *status = (struct status){.looking = true, .looks = LOOKS, .number = status->number + 1, .room = 2};
   list_each(node, &daemon->scheduler.gpus) {
-    status->room += 2 + 4 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    status->room += 2 + 5 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   status->msgs = malloc(status->room * sizeof *status->msgs);
   start_over(daemon);
@@ -197,6 +204,7 @@ static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct 
     put(status, describe_terms(job, index, now_ns));
     put(status, describe_wait(job, index, now_ns));
     put(status, describe_origin(job, index));
+    put(status, describe_memory(job, index));
   } else {
     scheduler_number_queue(gpu);
     put(status, describe_gpu(daemon, gpu, index));

@@ -126,7 +126,8 @@
   X(EVENT, 105)                                                                                              \
   X(EVENTS_MISSED, 106)                                                                                      \
   X(EVENTS_END, 107)                                                                                         \
-  X(STATUS_ORIGIN, 112)
+  X(STATUS_ORIGIN, 112)                                                                                      \
+  X(STATUS_MEMORY, 113)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -374,6 +375,24 @@ enum gs_job_state {
   GS_JOB_BYPASSED = 4, /* did not answer DROP_LOCK within the grace: others run meanwhile */
 };
 
+/* What pinned memory is: memory that can't leave the card. X(NAME, value, word for programs). Values are
+ * never reused. */
+#define GS_PINNED_KINDS(X)                                                                                   \
+  X(OTHER, 0, "other")   /* none of these, or what an older library does not tell */                         \
+  X(PLAIN, 1, "plain")   /* the program's allocations, as the driver made them */                            \
+  X(SMALL, 2, "small")   /* allocations of up to 2 MiB */                                                    \
+  X(ARRAYS, 3, "arrays") /* arrays, also mipmapped ones */                                                   \
+  X(GRAPHS, 4, "graphs") /* what graphs allocate, and keep from launch to launch */                          \
+  X(POOLS, 5, "pools")   /* stream-ordered memory, and what its pools keep in use */                         \
+  X(SHARED, 6, "shared") /* exported, or bound to what the driver must know: multicast, arrays */
+
+enum gs_pinned {
+#define X(name, value, word) GS_PINNED_##name = value,
+  GS_PINNED_KINDS(X)
+#undef X
+};
+#define GS_PINNED_COUNT 7
+
 /* Why an allocation is refused (MEM_REPLY; X(NAME, value, word for programs)). */
 #define GS_REFUSALS(X)                                                                                       \
   X(UNKNOWN, 0, "unknown")                                                                                   \
@@ -576,6 +595,7 @@ struct gs_msg {
                                 must be on the card for the client to run, but these need not */
       uint32_t flags;        /* GS_MEM_* */
       uint32_t pad;
+      uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned; all 0: not told */
     } mem;
     struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */
@@ -699,6 +719,14 @@ struct gs_msg {
       char name[GS_ORIGIN_SIZE];
       char container[GS_CONTAINER_SIZE]; /* the beginning of the container's id; empty: unknown */
     } origin_status;
+    struct { /* STATUS_MEMORY; gpu: its number. Follows each STATUS_ORIGIN, for those who know it */
+      uint32_t job;
+      uint32_t pad;
+      uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned: their sum */
+    } memory_status;
+    struct {                 /* GET_STATUS */
+      uint32_t knows_memory; /* not 0: it knows STATUS_MEMORY */
+    } get_status;
     struct { /* GET_EVENTS: answered by EVENTS_BEGIN, the events in their order, EVENTS_END. With follow,
                 there is no end, and what happens from then on comes as well; the reader may ask for nothing
                 else */

@@ -2,6 +2,7 @@
 #include "client/machine.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/wire.h"
@@ -46,6 +47,7 @@ static void send_memory(struct machine *machine, enum gs_msg_type type, uint32_t
   msg->mem.pinned_bytes = machine->has.pinned_bytes;
   msg->mem.paging_bytes = machine->has.told_paging_bytes = sight->memory.paging_bytes;
   msg->mem.flags = flags | (sight->memory.fixed ? GS_MEM_FIXED : 0);
+  memcpy(msg->mem.kind_bytes, sight->memory.kind_bytes, sizeof msg->mem.kind_bytes);
   machine->has.report_at_ns = 0;
   machine->reported_ns = sight->now_ns;
 }

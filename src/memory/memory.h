@@ -17,10 +17,11 @@ struct memory_usage {
   uint64_t total_bytes;        /* all device memory of this process on the device that we know of */
   uint64_t pinned_bytes;       /* of these: cannot leave the card (passed through unconverted, or small) */
   uint64_t pinned_there_bytes; /* of these: on the card, not only asked for */
-  bool fixed;                  /* there is, or was, memory that page faults don't fetch */
-  uint64_t paging_bytes;       /* of all: unified memory, which page faults fetch, where not all is */
-  uint64_t resident_bytes;     /* of all: on the card, as far as is known */
-  uint64_t yielding_bytes;     /* of these: unified memory that page faults push out for other memory */
+  uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes: by enum gs_pinned */
+  bool fixed;                           /* there is, or was, memory that page faults don't fetch */
+  uint64_t paging_bytes;   /* of all: unified memory, which page faults fetch, where not all is */
+  uint64_t resident_bytes; /* of all: on the card, as far as is known */
+  uint64_t yielding_bytes; /* of these: unified memory that page faults push out for other memory */
 };
 
 /* Takes no lock that anybody holds while he waits. */

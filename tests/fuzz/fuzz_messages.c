@@ -89,7 +89,8 @@ void peer_send(struct peer *peer, const struct gs_msg *msg) {
   check_sent(peer, msg);
 }
 
-void peer_send_status(struct peer *peer) {
+void peer_send_status(struct peer *peer, bool knows_memory) {
+  (void)knows_memory;
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
   require(msgs && count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
@@ -412,6 +413,7 @@ static void fill_in(struct gs_msg *msg) {
     msg->mem.total_bytes = random_below(1000) * UNIT;
     msg->mem.pinned_bytes = random_below(200) * UNIT;
     msg->mem.paging_bytes = random_below(400) * UNIT;
+    msg->mem.kind_bytes[random_below(GS_PINNED_COUNT)] = random_bits();
   } else if (msg->type == GS_PROGRESS) {
     msg->progress.submissions = random_below(8) ? random_below(1000) : random_bits();
     msg->progress.active_ns = random_below(8) ? random_below(1000000000) : random_bits();

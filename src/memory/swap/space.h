@@ -136,7 +136,7 @@ struct space {
   struct lock lock;
   struct condition changed; /* it was closed, or something has left the card */
   CUdevice device;
-  enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */
+  enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED_SMALL: what stays */
   bool open;
   uint64_t closings;
   bool drained;   /* it was closed with no work unfinished that might use the memory */

@@ -75,7 +75,7 @@ static uint64_t fresh_bytes(const struct block *block) {
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
   uint64_t room_bytes = memory_port.room_bytes(space->device);
-  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED);
+  uint64_t others = budget_pinned_bytes(space->device);
   uint64_t unified = account_unified_bytes(space->device),
            makes_way = device_can_page(space->device) ? unified : 0;
   space_lock(space);
@@ -196,7 +196,7 @@ static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocatio
   new.bytes = new.away_bytes = 0;
   new.backing = BACKING_SWAP;
   new.backend = &backend_swap;
-  new.stays = extent->block->space->backing == BACKING_PINNED;
+  new.stays = backing_is_pinned(extent->block->space->backing);
   new.object = extent;
   if (account_add(&account_addresses, &new)) {
     free_swap(&new, true); /* nobody has used it */
