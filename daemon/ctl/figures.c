@@ -256,11 +256,15 @@ void figures_put_plan(json_t *object, const struct gs_msg *wait) {
   output_number(object, "planned_bytes", wait->wait_status.planned_bytes);
 }
 
-void figures_put_pinned(json_t *object, const struct gs_msg *memory) {
+void figures_put_memory(json_t *object, const struct gs_msg *memory) {
   json_t *kinds = json_object();
   for (int kind = 0; kind < GS_PINNED_COUNT; kind++)
     output_number(kinds, words_pinned_name((enum gs_pinned)kind), memory->memory_status.kind_bytes[kind]);
   json_object_set_new(object, "pinned_by_kind", kinds);
+  output_number(object, "host_copies_bytes", memory->memory_status.copies_bytes);
+  output_number(object, "clean_bytes", memory->memory_status.clean_bytes);
+  output_number(object, "left_copied_bytes", memory->memory_status.left_copied_bytes);
+  output_number(object, "left_spared_bytes", memory->memory_status.left_spared_bytes);
 }
 
 void figures_put_wait(json_t *object, const struct gs_msg *wait) {

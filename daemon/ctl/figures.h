@@ -107,10 +107,10 @@ struct plan_rule figures_rule(const struct gs_msg *wait);
 json_t *status_json(const struct status *status);
 
 /* Of a GPU, index and uuid; of a STATUS_WAIT, what the plan has for a job; of a STATUS_MEMORY, what can't
- * leave the card; all that a job does or waits for. */
+ * leave the card, and what need not be copied; all that a job does or waits for. */
 void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu);
 void figures_put_plan(json_t *object, const struct gs_msg *wait);
-void figures_put_pinned(json_t *object, const struct gs_msg *memory);
+void figures_put_memory(json_t *object, const struct gs_msg *memory);
 void figures_put_wait(json_t *object, const struct gs_msg *wait);
 
 /* What a job on a GPU does or waits for, in a sentence or a few (why.c), from malloc; NULL: no memory. */

@@ -261,7 +261,7 @@ static json_t *why_json(const struct status *status, const struct job_figures *j
   figures_put_gpu(object, "gpu", job->gpu->gpu);
   output_text(object, "state", figures_state_name(job->job->job_status.state));
   figures_put_wait(object, job->wait);
-  figures_put_pinned(object, job->memory);
+  figures_put_memory(object, job->memory);
   json_object_set_new(object, "text", json_string(text));
   free(text);
   return object;

@@ -454,6 +454,8 @@ static void put_pinned(const struct scene *scene) {
       put_with(scene, "kind", words_pinned_name((enum gs_pinned)kind), kind_bytes[kind]);
 }
 
+static uint64_t copies(const struct scene *scene) { return attachment_of(scene->job)->copies_bytes; }
+
 static void put_memory_limit(const struct scene *scene) {
   if (scene->job->terms.limit_bytes)
     put_value(scene, scene->job->terms.limit_bytes);
@@ -490,6 +492,10 @@ static const struct measure of_jobs[] = {
     {{"gpushare_job_memory_pinned_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Part of it that can't leave the card, by kind; only kinds that it has."},
      .put = put_pinned},
+    {{"gpushare_job_host_copies_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Host memory with copies of what it has on the card: what has not changed leaves without being "
+      "copied."},
+     .value = copies},
     {{"gpushare_job_memory_limit_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "How much it may allocate; only of jobs with a limit."},
      .put = put_memory_limit},

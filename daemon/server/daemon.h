@@ -184,6 +184,7 @@ struct attachment {
   bool apart;                           /* its gang has another job on this GPU */
   uint32_t abilities;                   /* GS_STATE_PREEMPTS and OWN_CONTEXT, as it says */
   uint64_t kind_bytes[GS_PINNED_COUNT]; /* of what it has pinned, as it says */
+  uint64_t copies_bytes;                /* in host memory, of what it has on the card, as it says */
   /* evict.c */
   struct list silent_link;
   uint64_t silent_epoch, silent_ns;

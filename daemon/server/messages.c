@@ -371,7 +371,9 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     struct sched_residence residence = {.resident_bytes = msg->resident.resident_bytes,
                                         .room_seq = msg->resident.room_seq,
                                         .evicted_bytes = msg->resident.evicted_bytes,
-                                        .restored_bytes = msg->resident.restored_bytes};
+                                        .restored_bytes = msg->resident.restored_bytes,
+                                        .spared_bytes = msg->resident.spared_bytes};
+    attachment->copies_bytes = msg->resident.copies_bytes;
     scheduler_resident(job, &residence, now_ns, change);
     events_on_moves(attachment, residence.evicted_bytes, residence.restored_bytes, now_ns);
     break;

@@ -159,6 +159,10 @@ static struct gs_msg describe_origin(const struct sched_job *job, uint32_t index
 static struct gs_msg describe_memory(const struct sched_job *job, uint32_t index) {
   struct gs_msg msg = wire_msg(GS_STATUS_MEMORY, index);
   msg.memory_status.job = job->id;
+  msg.memory_status.copies_bytes = attachment_of(job)->copies_bytes;
+  msg.memory_status.clean_bytes = sched_job_clean_bytes(job);
+  msg.memory_status.left_copied_bytes = job->left.copied_bytes;
+  msg.memory_status.left_spared_bytes = job->left.spared_bytes;
   attachment_pinned(attachment_of(job), msg.memory_status.kind_bytes);
   return msg;
 }

@@ -574,6 +574,8 @@ struct gs_msg {
       uint64_t room_seq;       /* of the last room seen */
       uint64_t evicted_bytes;  /* moved out and in since the last RESIDENT of this connection */
       uint64_t restored_bytes;
+      uint64_t spared_bytes; /* likewise, that have left without a copy: clean, or zero */
+      uint64_t copies_bytes; /* in host memory: copies of what is on the card */
     } resident;
     struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room. The client waits for
                 the next ROOM before it tries again. CAPACITY tells what is left for all: no allocation beyond
@@ -723,6 +725,10 @@ struct gs_msg {
       uint32_t job;
       uint32_t pad;
       uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned: their sum */
+      uint64_t copies_bytes;                /* in host memory: copies of what is on the card */
+      uint64_t clean_bytes;                 /* of what is on the card, as far as its last leaving has shown */
+      uint64_t left_copied_bytes;           /* of that leaving: copied, */
+      uint64_t left_spared_bytes;           /* and not, as they were clean or zero */
     } memory_status;
     struct {                 /* GET_STATUS */
       uint32_t knows_memory; /* not 0: it knows STATUS_MEMORY */

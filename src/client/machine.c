@@ -242,8 +242,10 @@ void machine_report(struct machine *machine, const struct sight *sight, struct o
   msg->resident.room_seq = machine->room_seq;
   msg->resident.evicted_bytes = machine->evicted_bytes;
   msg->resident.restored_bytes = machine->restored_bytes;
+  msg->resident.spared_bytes = machine->clean_bytes;
+  msg->resident.copies_bytes = sight->memory.copies_bytes;
   machine->room_lowered = false;
-  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = 0;
+  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = machine->clean_bytes = 0;
 }
 
 void machine_tell_short(struct machine *machine, uint64_t bytes, struct orders *orders) {
@@ -293,6 +295,7 @@ void machine_end_move(struct machine *machine, enum memory_progress progress,
   machine->evicted_bytes += moved->out_bytes;
   machine->restored_bytes += moved->in_bytes;
   machine->spared_bytes += moved->spared_bytes;
+  machine->clean_bytes += moved->clean_bytes;
   machine->returned_bytes += moved->in_bytes;
   note_since(&machine->failed_since_ns, progress == MEMORY_FAILED && machine->grant_pending, sight->now_ns);
   note_since(&machine->short_since_ns, progress == MEMORY_SHORT, sight->now_ns);
@@ -487,7 +490,7 @@ void machine_attach(struct machine *machine, const struct sight *sight, struct g
   machine->room_seq = machine->short_seq = 0;
   machine->short_since_ns = 0; /* others' memory was in the way, unasked */
   machine->room_lowered = false;
-  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = 0;
+  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = machine->clean_bytes = 0;
 }
 
 void machine_lose(struct machine *machine, struct orders *orders) {

@@ -55,6 +55,7 @@ struct memory_usage memory_usage(CUdevice device) {
       .paging_bytes = unified && needs_told(device) ? unified : 0,
       .fixed = swap_is_used(device),
       .resident_bytes = resident_bytes(device, 0),
+      .copies_bytes = swap_copies_bytes(device),
       .yielding_bytes = unified_there && device_can_page(device) ? unified_there : 0,
   };
   for (int kind = 0; kind < GS_PINNED_COUNT; kind++)

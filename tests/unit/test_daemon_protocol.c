@@ -153,6 +153,26 @@ TEST(status_shows_what_is_pinned_by_kind) {
   await_kind(GS_PINNED_OTHER, GIB);
 }
 
+/* Of what has left since its grant a third was clean. */
+TEST(status_shows_what_need_not_be_copied) {
+  start_on();
+  int fd = attach_client(it, 3 * GIB);
+  tell_simple(fd, GS_REQ_LOCK);
+  struct gs_msg grant = expect(fd, GS_LOCK_OK), msg = wire_msg(GS_RESIDENT, 0);
+  msg.resident.room_seq = grant.room.room_seq;
+  msg.resident.resident_bytes = 3 * GIB;
+  msg.resident.evicted_bytes = 2 * GIB;
+  msg.resident.spared_bytes = GIB;
+  msg.resident.copies_bytes = 5;
+  tell(fd, &msg);
+  while (get_status(it, GS_STATUS_MEMORY).memory_status.copies_bytes != 5)
+    poll(NULL, 0, 1);
+  struct gs_msg memory = get_status(it, GS_STATUS_MEMORY);
+  ck_assert_uint_eq(memory.memory_status.left_copied_bytes, 2 * GIB);
+  ck_assert_uint_eq(memory.memory_status.left_spared_bytes, GIB);
+  ck_assert_uint_eq(memory.memory_status.clean_bytes, GIB);
+}
+
 /* They would take the message for the end of the daemon. */
 TEST(an_older_reader_is_told_what_it_knows) {
   struct gs_msg msg;

@@ -122,11 +122,15 @@ TEST(what_is_pinned_has_kinds) {
     ;
   attachments[0].kind_bytes[GS_PINNED_ARRAYS] = MIB;
   attachments[0].kind_bytes[GS_PINNED_SHARED] = 7 * MIB;
+  attachments[1].copies_bytes = 5 * MIB;
   read_as(DIALECT_PROMETHEUS, 0);
   has("name=\"a\",class=\"standard\",kind=\"arrays\"} 1048576\n");
   has("name=\"a\",class=\"standard\",kind=\"shared\"} 2097152\n");
   has("name=\"b\",class=\"standard\",kind=\"other\"} 3145728\n");
   ck_assert_int_eq(count_of("\ngpushare_job_memory_pinned_bytes{"), 3);
+  has("gpushare_job_host_copies_bytes{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",job_id=\"2\",name="
+      "\"b\","
+      "class=\"standard\"} 5242880\n");
 }
 
 TEST(only_so_many_jobs_have_samples_of_their_own) {
@@ -191,7 +195,7 @@ TEST(a_text_is_made_in_slices_while_jobs_leave) {
   int infos = count_of("\ngpushare_job_info{"), moved = count_of("\ngpushare_job_moved_bytes_total{");
   ck_assert_int_gt(infos, 70);
   ck_assert_int_eq(moved, 70);
-  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 13);
+  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 14);
 }
 
 static void expect_address(const char *address_text) {

@@ -210,6 +210,10 @@ static _Atomic bool used[DEVICES];
 
 bool swap_is_used(CUdevice device) { return atomic_load_explicit(&used[device], memory_order_relaxed); }
 
+uint64_t swap_copies_bytes(CUdevice device) {
+  return swap_is_used(device) ? atomic_load(&space_of(device)->kept_bytes) : 0;
+}
+
 CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
   CUstreamCaptureMode mode = capture_relax();
   extents_reap(space);
@@ -293,7 +297,8 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
   moved->out_bytes += mover->moved_out;
   moved->in_bytes += mover->moved_in;
   moved->spared_bytes += mover->spared;
-  mover->moved_out = mover->moved_in = mover->spared = 0;
+  moved->clean_bytes += mover->spared_out;
+  mover->moved_out = mover->moved_in = mover->spared = mover->spared_out = 0;
   space_unlock(space);
   capture_unrelax(mode);
   return progress;
