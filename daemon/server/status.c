@@ -169,6 +169,8 @@ static struct gs_msg describe_memory(const struct sched_job *job, uint32_t index
 
 /* ---- the making ---- */
 
+#define MESSAGES_PER_JOB 5 /* as `describe` puts them; of a GPU it puts fewer */
+
 static bool provide_room(struct status *status, size_t count) {
   if (status->count + count <= status->room)
     return true;
@@ -191,7 +193,7 @@ void status_begin(struct daemon *daemon, uint64_t now_ns) {
   free(status->msgs);
   *status = (struct status){.looking = true, .looks = LOOKS, .number = status->number + 1, .room = 2};
   list_each(node, &daemon->scheduler.gpus) {
-    status->room += 2 + 5 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    status->room += 2 + MESSAGES_PER_JOB * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   status->msgs = malloc(status->room * sizeof *status->msgs);
   start_over(daemon);
@@ -229,7 +231,7 @@ bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
       start_over(daemon);
     } else if (status->looking && job) {
       look_at(status, job);
-    } else if (!status->looking && provide_room(status, 5)) {
+    } else if (!status->looking && provide_room(status, MESSAGES_PER_JOB + 1)) {
       describe(daemon, gpu, job, now_ns);
     } else if (!status->looking) {
       free(status->msgs);
