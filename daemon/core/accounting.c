@@ -480,14 +480,18 @@ static uint64_t others_excess_bytes(const struct sched_job *job) {
   return all_excess_bytes(job->gpu) - excess_bytes(job->share);
 }
 
+/* The most of a job without page faults that fits beside what others may pin without asking. */
+static uint64_t growable_bytes(const struct sched_job *job) {
+  uint64_t pinned_bytes = job->gpu->pinned_reach_bytes - job->pinned_reach_bytes;
+  return add_u64(fitting_beside(job, pinned_bytes), job->paging_bytes);
+}
+
 /* How far one may grow: a job without page faults could never run with more than fits. */
 static uint64_t furthest_bytes(const struct sched_job *job) {
   uint64_t others_bytes = job->gpu->used_bytes - job->used_bytes - others_excess_bytes(job);
   uint64_t bytes = cut_to_limit(job, less_u64(bound_bytes(job->gpu), others_bytes));
   bytes = min_u64(bytes, left_to_user_bytes(job));
-  uint64_t pinned_bytes = job->gpu->pinned_reach_bytes - job->pinned_reach_bytes;
-  uint64_t fitting_bytes = add_u64(fitting_beside(job, pinned_bytes), job->paging_bytes);
-  return job->managed ? bytes : min_u64(bytes, fitting_bytes);
+  return job->managed ? bytes : min_u64(bytes, growable_bytes(job));
 }
 
 /* The most that it could have if nobody else had anything. */
@@ -517,7 +521,7 @@ bool books_has_room(const struct sched_job *job, uint64_t total_bytes, uint64_t 
   uint64_t bound_bytes = add_u64(sched_gpu_capacity_bytes(gpu), host_bytes);
   uint64_t room_bytes = less_u64(bound_bytes, spoken_for_bytes(gpu) - uncounted_bytes);
   if (!job->managed)
-    room_bytes = min_u64(room_bytes, add_u64(fitting_bytes(job), job->paging_bytes));
+    room_bytes = min_u64(room_bytes, growable_bytes(job));
   return books_wish_bytes(job, total_bytes) <= room_bytes && pinned_bytes <= pinnable_bytes(job);
 }
 
@@ -551,11 +555,13 @@ enum gs_refusal sched_job_why_refused(const struct sched_job *job, uint64_t tota
   if ((job->terms.limit_bytes && total_bytes > job->terms.limit_bytes) ||
       total_bytes > left_to_user_bytes(job))
     return GS_REFUSAL_LIMIT;
-  if (pinned_bytes > job->pinned_bytes && pinned_bytes > pinned_room_bytes(job))
+  uint64_t others_bytes = job->gpu->pinned_reach_bytes - job->pinned_reach_bytes;
+  if (pinned_bytes > job->pinned_reach_bytes &&
+      pinned_bytes > less_u64(sched_gpu_capacity_bytes(job->gpu), others_bytes))
     return GS_REFUSAL_PINNED;
   if (pinned_bytes > pinnable_bytes(job))
     return GS_REFUSAL_OTHERS;
-  bool exceeds = !job->managed && total_bytes > add_u64(fitting_bytes(job), job->paging_bytes);
+  bool exceeds = !job->managed && total_bytes > growable_bytes(job);
   return exceeds ? GS_REFUSAL_CAPACITY : GS_REFUSAL_SPENT;
 }
 

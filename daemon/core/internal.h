@@ -315,6 +315,9 @@ void residency_update_job(struct sched_job *job, uint64_t now_ns, struct sched_c
 
 uint64_t residency_deadline_ns(const struct sched_gpu *gpu);
 
+/* So much of the job's memory has left the card: with a copy, and without one. */
+void residency_note_leaving(struct sched_job *job, uint64_t copied_bytes, uint64_t spared_bytes);
+
 /* ---- memory_plan.c: rooms ---- */
 
 /* The job says what it has on the card, and which room it knows of. */

@@ -8,10 +8,10 @@
  *      its reach once it has allocated something in this turn, so that further small allocations need not
  *      wait: of those that do not, nobody has to leave for it. What is lacking leaves victims: of those that
  *      do not hold, the one that runs furthest in the future first (Belady, 1966): who waits but is too big
- *      or blocked; idle jobs, the longest idle first, since they may never run again; then who is stopping,
- *      since it runs last; then the queue from its tail. Only as many bytes as are lacking, and never pinned
- *      ones. Who is no victim keeps what it has on the card: it is not asked to bring back more until its
- *      turn is near.
+ *      or blocked; idle jobs, the longest idle first, since they may never run again, but those later whose
+ *      memory must be copied to leave (weighed_ns); then who is stopping, since it runs last; then the queue
+ *      from its tail. Only as many bytes as are lacking, and never pinned ones. Who is no victim keeps what
+ *      it has on the card: it is not asked to bring back more until its turn is near.
  *   2. The second job, the head of the queue while the first one runs, gets room behind that turn: from what
  *      is free, and from jobs that are idle for SCHED_IDLE_NS, since who has just released may be about to
  *      ask again. From waiting jobs only if their bytes and its own would otherwise keep
@@ -259,12 +259,50 @@ static uint64_t take(struct plan *plan, struct sched_job *victim, uint64_t lacki
   return victim->stays_ns ? lacking_bytes : take_anyway(plan, victim, lacking_bytes);
 }
 
-/* In this order: who can't run even if it is its turn; who is idle, the longest first; who stops, and who
- * waits, the last first. Looked through many times: others have nothing to give. */
+/* ---- whose memory leaves first ---- */
+
+void residency_note_leaving(struct sched_job *job, uint64_t copied_bytes, uint64_t spared_bytes) {
+  struct sched_leaving *left = &job->left;
+  if (copied_bytes + spared_bytes == 0)
+    return;
+  if (left->turn != job->turns)
+    *left = (struct sched_leaving){.turn = job->turns};
+  left->copied_bytes = add_u64(left->copied_bytes, copied_bytes);
+  left->spared_bytes = add_u64(left->spared_bytes, spared_bytes);
+}
+
+/* Of so much, the part that was spared when the job left the last time. */
+static uint64_t spared_part(const struct sched_job *job, uint64_t amount) {
+  unsigned __int128 all_bytes = (unsigned __int128)job->left.copied_bytes + job->left.spared_bytes;
+  return all_bytes ? (uint64_t)((unsigned __int128)amount * job->left.spared_bytes / all_bytes) : 0;
+}
+
+uint64_t sched_job_clean_bytes(const struct sched_job *job) {
+  return spared_part(job, less_u64(job->resident_bytes, job->pinned_bytes));
+}
+
+/* Nobody knows when an idle job runs again: the longer it has been idle, the later. What has changed is
+ * copied twice by then, out and in; what has not, once. So the less of its memory must be copied out, the
+ * longer a job counts as idle: up to twice as long. */
+static uint64_t weighed_ns(const struct plan *plan, const struct sched_job *job) {
+  uint64_t idle_ns = less_u64(plan->now_ns, job->since_ns);
+  return add_u64(idle_ns, spared_part(job, idle_ns));
+}
+
+static bool leaves_before(const struct list *a, const struct list *b) {
+  const struct sched_job *job = list_entry(a, const struct sched_job, victim_link);
+  const struct sched_job *other = list_entry(b, const struct sched_job, victim_link);
+  return job->victim == other->victim ? job->victim_ns > other->victim_ns : job->victim < other->victim;
+}
+
+/* In this order: who can't run even if it is its turn; who is idle, the longest first, by what is to be
+ * copied; who stops, and who waits, the last first. Looked through many times: others have nothing to give.
+ */
 static void gather(struct plan *plan, struct sched_job *job, enum sched_victim victim) {
   if (job->role != SCHED_ROLE_NONE || job->overdue || job->want_bytes <= job->pinned_bytes)
     return;
   job->victim = victim;
+  job->victim_ns = victim == SCHED_VICTIM_IDLE ? weighed_ns(plan, job) : 0;
   list_append(&plan->victims[job->terms.class], &job->victim_link);
 }
 
@@ -282,6 +320,8 @@ static void gather_victims(struct plan *plan) {
       gather(plan, job_of_queue(node), SCHED_VICTIM_BLOCKED);
   }
   list_each(node, &gpu->idle) { gather(plan, job_of_turn(node), SCHED_VICTIM_IDLE); }
+  for (int class = 0; class <= GS_CLASS_OPPORTUNISTIC; class ++)
+    list_sort(&plan->victims[class], leaves_before); /* as they are, unless some job's memory is clean */
   list_each_back(node, &gpu->dropping) { gather(plan, job_of_turn(node), SCHED_VICTIM_STOPS); }
   list_each_back(node, queue) {
     if (list_empty(&job_of_queue(node)->victim_link))

@@ -425,6 +425,7 @@ static void account_moves(struct sched_job *job, const struct sched_residence *r
   uint64_t restored_bytes = min_u64(residence->restored_bytes, SCHED_BYTES_MAX);
   job->moved_bytes = add_u64(job->moved_bytes, evicted_bytes + restored_bytes);
   handover_moved(job->gpu, evicted_bytes, restored_bytes);
+  residency_note_leaving(job, evicted_bytes, min_u64(residence->spared_bytes, SCHED_BYTES_MAX));
 }
 
 void scheduler_resident(struct sched_job *job, const struct sched_residence *residence, uint64_t now_ns,

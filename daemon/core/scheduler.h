@@ -126,6 +126,12 @@ struct sched_seats {
 
 /* Jobs whose memory may leave for others, in the order in which it does (memory_plan.c): those that are
  * passed over, idle ones, those that stop, those that wait. */
+/* What a job has last given back to the card, since its last grant: copied, and clean or zero. */
+struct sched_leaving {
+  uint64_t turn; /* it was the job's turn of this number */
+  uint64_t copied_bytes, spared_bytes;
+};
+
 enum sched_victim { SCHED_VICTIM_BLOCKED, SCHED_VICTIM_IDLE, SCHED_VICTIM_STOPS, SCHED_VICTIM_WAITS };
 
 /* What is known of an account's holders as of one moment (policy.c). */
@@ -313,6 +319,7 @@ struct sched_job {
   struct list waiting;           /* gpu->queue */
   struct list victim_link;       /* the memory plan's, while it is made: */
   enum sched_victim victim;      /* what it is to that */
+  uint64_t victim_ns;            /* for so long it counts as idle, for SCHED_VICTIM_IDLE */
   uint64_t queue_key, queue_number;
   struct list leaving_link;
   struct list staying_link;
@@ -379,7 +386,8 @@ struct sched_job {
   bool overdue;            /* for longer than the grace */
   uint64_t stays_ns;       /* it was, and runs with what it has: until when it is not asked again; or 0 */
   uint64_t staying_bytes;  /* what it does not give to others, besides pinned bytes */
-  bool hidden;             /* its moves are worth hiding behind the turn before its own */
+  struct sched_leaving left;
+  bool hidden; /* its moves are worth hiding behind the turn before its own */
   bool too_big_noted;
   uint64_t held_ns, waited_ns, turns, moved_bytes, drain_max_ns; /* up to since_ns */
   struct sched_tally past; /* what it had of that before it was of its present class */
@@ -515,6 +523,7 @@ struct sched_residence {
   uint64_t resident_bytes;                /* pinned bytes included */
   uint64_t room_seq;                      /* of the last room that the job knows of */
   uint64_t evicted_bytes, restored_bytes; /* since it said so the last time */
+  uint64_t spared_bytes;                  /* likewise, that have left without a copy */
 };
 
 /* The job has moved memory, or has seen a room that it had to say so for. */
@@ -628,6 +637,9 @@ const struct sched_job *sched_job_kept_by(const struct sched_job *job);
 uint32_t sched_job_flags(const struct sched_job *job);
 /* Of what it needs on the card to run. */
 uint64_t sched_job_lacking_bytes(const struct sched_job *job);
+
+/* Of what it has on the card: what need not be copied if it leaves, as far as its last leaving has shown. */
+uint64_t sched_job_clean_bytes(const struct sched_job *job);
 
 struct sched_reason {
   enum gs_reason why;

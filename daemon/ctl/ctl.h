@@ -112,8 +112,8 @@ int ask_try_reload(int fd, bool only_looks, void (*take)(void *argument, enum gs
                    void *argument, struct ask_error *error);
 
 /* Ask for the state: *msgs, from malloc, are STATUS_DAEMON; then, for each GPU, STATUS_GPU, STATUS_HANDOVER
- * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and STATUS_ORIGIN of each of its jobs; and a STATUS_COMMAND of
- * those whose command this user may see. */
+ * and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT, STATUS_ORIGIN and STATUS_MEMORY of each of its jobs; and a
+ * STATUS_COMMAND of those whose command this user may see. */
 int ask_try_status(int fd, struct gs_msg **msgs, size_t *count, struct ask_error *error);
 
 /* The same over a connection of its own. */

@@ -23,9 +23,9 @@ static struct job_figures *begin_job(struct status *status, struct gpu_figures *
   static const struct gs_msg usual = {.terms_status.weight = GS_WEIGHT_DEFAULT},
                              unknown = {.wait_status.reason = GS_REASON_IDLE},
                              nowhere = {.origin_status.kind = GS_ORIGIN_NONE},
-                             silent = {.type = GS_STATUS_COMMAND};
+                             silent = {.type = GS_STATUS_COMMAND}, untold;
   struct job_figures *job = &status->jobs[status->job_count++];
-  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere, &silent};
+  *job = (struct job_figures){gpu, msg, &usual, &unknown, &nowhere, &silent, &untold};
   gpu->job_count++;
   note_job(gpu, msg);
   return job;
@@ -54,6 +54,8 @@ static void read_all(struct status *status, size_t count) {
       job->origin = msg;
     } else if (msg->type == GS_STATUS_COMMAND && job) {
       job->command = msg;
+    } else if (msg->type == GS_STATUS_MEMORY && job) {
+      job->memory = msg;
     }
 }
 
@@ -270,6 +272,17 @@ void figures_put_plan(json_t *object, const struct gs_msg *wait) {
   output_number(object, "need_bytes", wait->wait_status.need_bytes);
   output_number(object, "budget_bytes", wait->wait_status.room_bytes);
   output_number(object, "planned_bytes", wait->wait_status.planned_bytes);
+}
+
+void figures_put_memory(json_t *object, const struct gs_msg *memory) {
+  json_t *kinds = json_object();
+  for (int kind = 0; kind < GS_PINNED_COUNT; kind++)
+    output_number(kinds, words_pinned_name((enum gs_pinned)kind), memory->memory_status.kind_bytes[kind]);
+  json_object_set_new(object, "pinned_by_kind", kinds);
+  output_number(object, "host_copies_bytes", memory->memory_status.copies_bytes);
+  output_number(object, "clean_bytes", memory->memory_status.clean_bytes);
+  output_number(object, "left_copied_bytes", memory->memory_status.left_copied_bytes);
+  output_number(object, "left_spared_bytes", memory->memory_status.left_spared_bytes);
 }
 
 void figures_put_wait(json_t *object, const struct gs_msg *wait) {

@@ -24,6 +24,7 @@ struct job_figures {
   const struct gs_msg *wait;    /* its STATUS_WAIT */
   const struct gs_msg *origin;  /* its STATUS_ORIGIN */
   const struct gs_msg *command; /* its STATUS_COMMAND; its text is empty: unknown, or not for this user */
+  const struct gs_msg *memory;  /* its STATUS_MEMORY */
 };
 
 struct gpu_figures {
@@ -106,10 +107,11 @@ struct plan_rule figures_rule(const struct gs_msg *wait);
 /* The whole. */
 json_t *status_json(const struct status *status);
 
-/* Of a GPU, index and uuid; of a STATUS_WAIT, what the plan has for a job; all that a job does or waits for.
- */
+/* Of a GPU, index and uuid; of a STATUS_WAIT, what the plan has for a job; of a STATUS_MEMORY, what can't
+ * leave the card, and what need not be copied; all that a job does or waits for. */
 void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu);
 void figures_put_plan(json_t *object, const struct gs_msg *wait);
+void figures_put_memory(json_t *object, const struct gs_msg *memory);
 void figures_put_wait(json_t *object, const struct gs_msg *wait);
 
 /* What a job on a GPU does or waits for, in a sentence or a few (why.c), from malloc; NULL: no memory. */

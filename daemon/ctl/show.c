@@ -343,6 +343,7 @@ static json_t *job_json(const struct job_figures *job) {
   output_known(object, "rate_percent", terms->terms_status.rate);
   output_text(object, "gang", *terms->terms_status.gang ? terms->terms_status.gang : NULL);
   figures_put_wait(object, job->wait);
+  figures_put_memory(object, job->memory);
   output_known(object, "own_pid", (uint64_t)origin->origin_status.own_pid);
   output_text(object, "origin", from ? figures_origin_name(origin->origin_status.kind) : NULL);
   output_text(object, "origin_name", from ? origin->origin_status.name : NULL);

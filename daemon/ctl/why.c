@@ -179,6 +179,20 @@ static void tell_waiting(FILE *out, const struct why *why) {
   tell_expected(out, why);
 }
 
+/* What the job has pinned by kind, and what lets it leave. */
+static void tell_kinds(FILE *out, const struct job_figures *job) {
+  const char *before = " Of that:";
+  for (int kind = 0; kind < GS_PINNED_COUNT; kind++) {
+    uint64_t bytes = job->memory->memory_status.kind_bytes[kind];
+    struct words_pinned words = words_pinned((enum gs_pinned)kind);
+    if (bytes)
+      fprintf(out, "%s %s of %s (%s)", before, BYTES_TEXT(bytes), words.title, words.help);
+    before = bytes ? "," : before;
+  }
+  if (*before == ',')
+    fputc('.', out);
+}
+
 /* It can't run beside what others have pinned. */
 static void tell_kept_by(FILE *out, const struct why *why) {
   const struct job_figures *other = find_figures(why, why->job->wait->wait_status.awaited);
@@ -188,6 +202,7 @@ static void tell_kept_by(FILE *out, const struct why *why) {
   tell_job(out, other->job);
   fprintf(out, ": %s that can't leave the card until they are freed.",
           BYTES_TEXT(other->wait->wait_status.pinned_bytes));
+  tell_kinds(out, other);
 }
 
 static void tell(FILE *out, const struct why *why) {
@@ -216,8 +231,10 @@ static void tell(FILE *out, const struct why *why) {
   }
   if (reason == GS_REASON_TOO_BIG)
     tell_kept_by(out, why);
-  if (wait->wait_status.pinned_bytes)
+  if (wait->wait_status.pinned_bytes) {
     say(out, why, " $P of its memory can't leave the card.");
+    tell_kinds(out, why->job);
+  }
   tell_stopped(out, job);
   if (limited < sizeof limits / sizeof *limits && limits[limited])
     say(out, why, limits[limited]);
@@ -244,6 +261,7 @@ static json_t *why_json(const struct status *status, const struct job_figures *j
   figures_put_gpu(object, "gpu", job->gpu->gpu);
   output_text(object, "state", figures_state_name(job->job->job_status.state));
   figures_put_wait(object, job->wait);
+  figures_put_memory(object, job->memory);
   json_object_set_new(object, "text", json_string(text));
   free(text);
   return object;

@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/gpu_number.h"
 #include "common/parse.h"
+#include "common/words.h"
 #include "server/users.h"
 
 #define STEPS_PER_LOOK 4 /* at the clock */
@@ -464,6 +465,16 @@ static void put_job_memory(const struct scene *scene) {
   put_with(scene, "place", "away", job->used_bytes - job->resident_bytes);
 }
 
+static void put_pinned(const struct scene *scene) {
+  uint64_t kind_bytes[GS_PINNED_COUNT];
+  attachment_pinned(attachment_of(scene->job), kind_bytes);
+  for (int kind = 0; kind < GS_PINNED_COUNT; kind++)
+    if (kind_bytes[kind])
+      put_with(scene, "kind", words_pinned_name((enum gs_pinned)kind), kind_bytes[kind]);
+}
+
+static uint64_t copies(const struct scene *scene) { return attachment_of(scene->job)->copies_bytes; }
+
 static void put_memory_limit(const struct scene *scene) {
   if (scene->job->terms.limit_bytes)
     put_value(scene, scene->job->terms.limit_bytes);
@@ -497,6 +508,13 @@ static const struct measure of_jobs[] = {
     {{"gpushare_job_memory_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Memory that the job has allocated, on the card and away in host memory."},
      .put = put_job_memory},
+    {{"gpushare_job_memory_pinned_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Part of it that can't leave the card, by kind; only kinds that it has."},
+     .put = put_pinned},
+    {{"gpushare_job_host_copies_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Host memory with copies of what it has on the card: what has not changed leaves without being "
+      "copied."},
+     .value = copies},
     {{"gpushare_job_memory_limit_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "How much it may allocate; only of jobs with a limit."},
      .put = put_memory_limit},

@@ -294,7 +294,7 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     peer_read_name(peer->pid, peer->name);
   }
   if (msg->type == GS_GET_STATUS)
-    peer_send_status(peer, msg->get_status.commands);
+    peer_send_status(peer, msg->get_status.details);
   else if (msg->type == GS_GET_EVENTS)
     send_events(daemon, peer, msg, now_ns);
   else if (msg->type == GS_SET_TERMS)

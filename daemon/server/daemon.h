@@ -192,18 +192,32 @@ struct attachment {
   struct usage kept, counted; /* as its last span has ended; as its user has been told of it */
   struct rates_job rates;
   struct peer *peer;
-  uint32_t index;      /* the client's own, of the GPU */
-  struct gs_pass pass; /* how memory is passed to it */
-  uint64_t passes_to;  /* pass.name of the job that it was told to pass memory to; 0: none */
-  struct gang *gang;   /* NULL: none */
-  bool apart;          /* its gang has another job on this GPU */
-  uint32_t abilities;  /* GS_STATE_PREEMPTS and OWN_CONTEXT, as it says */
+  uint32_t index;                       /* the client's own, of the GPU */
+  struct gs_pass pass;                  /* how memory is passed to it */
+  uint64_t passes_to;                   /* pass.name of the job that it was told to pass memory to; 0: none */
+  struct gang *gang;                    /* NULL: none */
+  bool apart;                           /* its gang has another job on this GPU */
+  uint32_t abilities;                   /* GS_STATE_PREEMPTS and OWN_CONTEXT, as it says */
+  uint64_t kind_bytes[GS_PINNED_COUNT]; /* of what it has pinned, as it says */
+  uint64_t copies_bytes;                /* in host memory, of what it has on the card, as it says */
   /* evict.c */
   struct list silent_link;
   uint64_t silent_epoch, silent_ns;
 };
 
 static inline struct attachment *attachment_of(const struct sched_job *job) { return job->owner; }
+
+/* What the job has pinned, by enum gs_pinned. The sum is pinned_bytes, whatever the job has told. */
+static inline void attachment_pinned(const struct attachment *attachment,
+                                     uint64_t kind_bytes[GS_PINNED_COUNT]) {
+  uint64_t left_bytes = attachment->job.pinned_bytes;
+  for (int kind = GS_PINNED_OTHER + 1; kind < GS_PINNED_COUNT; kind++) {
+    uint64_t told_bytes = attachment->kind_bytes[kind];
+    kind_bytes[kind] = told_bytes < left_bytes ? told_bytes : left_bytes;
+    left_bytes -= kind_bytes[kind];
+  }
+  kind_bytes[GS_PINNED_OTHER] = left_bytes;
+}
 
 static inline struct daemon *daemon_with(const struct attachment *attachment) {
   return daemon_of(attachment->job.gpu->scheduler);
@@ -363,8 +377,9 @@ void evict_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT and
- * STATUS_ORIGIN of each of its jobs, for each GPU; STATUS_END. In slices: each is true when it was made. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT,
+ * STATUS_ORIGIN and STATUS_MEMORY of each of its jobs, for each GPU; STATUS_END. In slices: each is true when
+ * it was made. */
 void status_begin(struct daemon *daemon, uint64_t now_ns);
 
 /* Until the clock shows until_ns, or it is complete: true. */

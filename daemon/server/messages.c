@@ -235,6 +235,10 @@ static void note_kind(struct sched_job *job, const struct gs_msg *msg) {
   scheduler_memory_paging(job, msg->mem.paging_bytes);
 }
 
+static void note_pinned(struct attachment *attachment, const struct gs_msg *msg) {
+  memcpy(attachment->kind_bytes, msg->mem.kind_bytes, sizeof attachment->kind_bytes);
+}
+
 /* Whoever allocates does not ask for that: it takes a look at all jobs of the GPU. */
 static void tell_most(const struct sched_job *job, struct gs_msg *reply) {
   struct sched_most most = sched_job_most(job);
@@ -249,6 +253,7 @@ static void answer_question(struct attachment *attachment, const struct gs_msg *
   struct daemon *daemon = daemon_with(attachment);
   struct sched_job *job = &attachment->job;
   scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, &daemon->actions);
+  note_pinned(attachment, msg);
   struct gs_msg reply = actions_granted(attachment, job->reach_bytes);
   tell_most(job, &reply);
   actions_plan(daemon);
@@ -271,6 +276,7 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
     return;
   }
   if (must_wait(attachment, msg, now_ns)) {
+    note_pinned(attachment, msg);
     struct gs_msg reply = wire_msg(GS_MEM_REPLY, attachment->index);
     reply.status = -EAGAIN;
     peer_send(attachment->peer, &reply); /* before what it waits for, if that comes at once */
@@ -290,6 +296,7 @@ static void on_memory_request(struct attachment *attachment, const struct gs_msg
   actions_tell(daemon, attachment->peer, now_ns);
   peer_send(attachment->peer, &reply);
   if (reply.status >= 0) {
+    note_pinned(attachment, msg);
     events_on_memory(attachment, now_ns);
     return;
   }
@@ -346,7 +353,9 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
     struct sched_residence residence = {.resident_bytes = msg->resident.resident_bytes,
                                         .room_seq = msg->resident.room_seq,
                                         .evicted_bytes = msg->resident.evicted_bytes,
-                                        .restored_bytes = msg->resident.restored_bytes};
+                                        .restored_bytes = msg->resident.restored_bytes,
+                                        .spared_bytes = msg->resident.spared_bytes};
+    attachment->copies_bytes = msg->resident.copies_bytes;
     scheduler_resident(job, &residence, now_ns, change);
     events_on_moves(attachment, residence.evicted_bytes, residence.restored_bytes, now_ns);
     break;
@@ -357,6 +366,7 @@ static void on_job_message(struct sched_job *job, const struct gs_msg *msg, uint
   case GS_MEM_REPORT:
     note_kind(job, msg);
     scheduler_memory_report(job, msg->mem.total_bytes, msg->mem.pinned_bytes, now_ns, change);
+    note_pinned(attachment, msg);
     events_on_memory(attachment, now_ns);
     break;
   case GS_PROGRESS: {

@@ -134,11 +134,11 @@ static uint64_t bytes_of(const struct picture *picture) { return picture->count 
 /* ---- asking ---- */
 
 /* Nothing else is received until it has had its answer. */
-void peer_send_status(struct peer *peer, bool commands) {
+void peer_send_status(struct peer *peer, bool details) {
   if (peer->closed)
     return;
-  peer->asks_commands = commands;
-  peer->sees_all_commands = commands && peer_may_change(peer);
+  peer->takes_details = details;
+  peer->sees_all_commands = details && peer_may_change(peer);
   peer_set_due(peer, clock_now_ns());
   list_append(&peer->server->asking, &peer->asking_link);
   peer->asks = true;
@@ -243,8 +243,10 @@ static void end_picture(struct peer *peer) {
 }
 
 static bool may_see(const struct peer *peer, const struct gs_msg *msg) {
+  if (msg->type == GS_STATUS_MEMORY)
+    return peer->takes_details;
   return msg->type != GS_STATUS_COMMAND || peer->sees_all_commands ||
-         (peer->asks_commands && msg->command_status.uid == peer->uid);
+         (peer->takes_details && msg->command_status.uid == peer->uid);
 }
 
 void pictures_send(struct peer *peer) {

@@ -165,7 +165,20 @@ static struct gs_msg describe_command(const struct sched_job *job, uint32_t inde
   return msg;
 }
 
+static struct gs_msg describe_memory(const struct sched_job *job, uint32_t index) {
+  struct gs_msg msg = wire_msg(GS_STATUS_MEMORY, index);
+  msg.memory_status.job = job->id;
+  msg.memory_status.copies_bytes = attachment_of(job)->copies_bytes;
+  msg.memory_status.clean_bytes = sched_job_clean_bytes(job);
+  msg.memory_status.left_copied_bytes = job->left.copied_bytes;
+  msg.memory_status.left_spared_bytes = job->left.spared_bytes;
+  attachment_pinned(attachment_of(job), msg.memory_status.kind_bytes);
+  return msg;
+}
+
 /* ---- the making ---- */
+
+#define MESSAGES_PER_JOB 6 /* as `describe` puts them; of a GPU it puts fewer */
 
 static bool provide_room(struct status *status, size_t count) {
   if (status->count + count <= status->room)
@@ -189,7 +202,7 @@ void status_begin(struct daemon *daemon, uint64_t now_ns) {
   free(status->msgs);
   *status = (struct status){.looking = true, .looks = LOOKS, .number = status->number + 1, .room = 2};
   list_each(node, &daemon->scheduler.gpus) {
-    status->room += 2 + 5 * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    status->room += 2 + MESSAGES_PER_JOB * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   status->msgs = malloc(status->room * sizeof *status->msgs);
   start_over(daemon);
@@ -208,6 +221,7 @@ static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct 
     put(status, describe_origin(job, index));
     if (*attachment_of(job)->peer->command)
       put(status, describe_command(job, index));
+    put(status, describe_memory(job, index));
   } else {
     scheduler_number_queue(gpu);
     put(status, describe_gpu(daemon, gpu, index));
@@ -228,7 +242,7 @@ bool status_go_on(struct daemon *daemon, uint64_t now_ns, uint64_t until_ns) {
       start_over(daemon);
     } else if (status->looking && job) {
       look_at(status, job);
-    } else if (!status->looking && provide_room(status, 6)) {
+    } else if (!status->looking && provide_room(status, MESSAGES_PER_JOB + 1)) {
       describe(daemon, gpu, job, now_ns);
     } else if (!status->looking) {
       free(status->msgs);

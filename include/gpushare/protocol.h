@@ -132,7 +132,8 @@
   X(EVENTS_END, 107)                                                                                         \
   X(STATUS_ORIGIN, 112)                                                                                      \
   X(STATUS_COMMAND, 113)                                                                                     \
-  X(NOTE, 114)
+  X(NOTE, 114)                                                                                               \
+  X(STATUS_MEMORY, 115)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -384,6 +385,24 @@ enum gs_job_state {
   GS_JOB_BYPASSED = 4, /* did not answer DROP_LOCK within the grace: others run meanwhile */
 };
 
+/* What pinned memory is: memory that can't leave the card. X(NAME, value, word for programs). Values are
+ * never reused. */
+#define GS_PINNED_KINDS(X)                                                                                   \
+  X(OTHER, 0, "other")   /* none of these, or what an older library does not tell */                         \
+  X(PLAIN, 1, "plain")   /* the program's allocations, as the driver made them */                            \
+  X(SMALL, 2, "small")   /* allocations of up to 2 MiB */                                                    \
+  X(ARRAYS, 3, "arrays") /* arrays, also mipmapped ones */                                                   \
+  X(GRAPHS, 4, "graphs") /* what graphs allocate, and keep from launch to launch */                          \
+  X(POOLS, 5, "pools")   /* stream-ordered memory, and what its pools keep in use */                         \
+  X(SHARED, 6, "shared") /* exported, or bound to what the driver must know: multicast, arrays */
+
+enum gs_pinned {
+#define X(name, value, word) GS_PINNED_##name = value,
+  GS_PINNED_KINDS(X)
+#undef X
+};
+#define GS_PINNED_COUNT 7
+
 /* Why an allocation is refused (MEM_REPLY; X(NAME, value, word for programs)). */
 #define GS_REFUSALS(X)                                                                                       \
   X(UNKNOWN, 0, "unknown")                                                                                   \
@@ -576,6 +595,8 @@ struct gs_msg {
       uint64_t room_seq;       /* of the last room seen */
       uint64_t evicted_bytes;  /* moved out and in since the last RESIDENT of this connection */
       uint64_t restored_bytes;
+      uint64_t spared_bytes; /* likewise, that have left without a copy: clean, or zero */
+      uint64_t copies_bytes; /* in host memory: copies of what is on the card */
     } resident;
     struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room. The client waits for
                 the next ROOM before it tries again. CAPACITY tells what is left for all: no allocation beyond
@@ -597,6 +618,7 @@ struct gs_msg {
                                 must be on the card for the client to run, but these need not */
       uint32_t flags;        /* GS_MEM_* */
       uint32_t pad;
+      uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned; all 0: not told */
     } mem;
     struct {                  /* MEM_REPLY; status 0 or -ENOMEM; or -EAGAIN: wait for another MEM_REPLY */
       uint64_t granted_bytes; /* total that the client may reach without asking again */
@@ -743,8 +765,17 @@ struct gs_msg {
       uint32_t uid; /* its owner */
       char text[GS_COMMAND_SIZE];
     } command_status;
-    struct {             /* GET_STATUS */
-      uint32_t commands; /* not 0: STATUS_COMMAND, too */
+    struct { /* STATUS_MEMORY; gpu: its number. Follows each STATUS_ORIGIN, for those who know it */
+      uint32_t job;
+      uint32_t pad;
+      uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned: their sum */
+      uint64_t copies_bytes;                /* in host memory: copies of what is on the card */
+      uint64_t clean_bytes;                 /* of what is on the card, as far as its last leaving has shown */
+      uint64_t left_copied_bytes;           /* of that leaving: copied, */
+      uint64_t left_spared_bytes;           /* and not, as they were clean or zero */
+    } memory_status;
+    struct {            /* GET_STATUS */
+      uint32_t details; /* not 0: STATUS_MEMORY and STATUS_COMMAND, too */
     } get_status;
     struct { /* GET_EVENTS: answered by EVENTS_BEGIN, the events in their order, EVENTS_END. With follow,
                 there is no end, and what happens from then on comes as well; the reader may ask for nothing

@@ -1,6 +1,7 @@
 /* connection.c - the connection to the daemon: connect, register, attach, obey, and do without it. */
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/thread.h"
+#include "common/words.h"
 #include "driver/driver.h"
 #include "gate/gate.h"
 #include "memory/memory.h"
@@ -165,13 +167,18 @@ static void say_in_the_way(struct gpu *gpu) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   if (atomic_flag_test_and_set(&said))
     return;
-  lock_take(&client.lock);
-  unsigned long long bytes = gpu->machine.has.pinned_bytes;
-  lock_release(&client.lock);
+  struct memory_usage usage = memory_usage(gpu->device);
+  char kinds[LOG_LINE_SIZE] = "", bytes[WORDS_SIZE];
+  size_t length = 0;
+  for (int kind = 0; kind < GS_PINNED_COUNT; kind++) {
+    struct words_pinned words = words_pinned((enum gs_pinned)kind);
+    if (usage.kind_bytes[kind] && length < sizeof kinds)
+      length += (size_t)snprintf(kinds + length, sizeof kinds - length, "%s%s of %s (%s)", length ? ", " : "",
+                                 words_bytes(usage.kind_bytes[kind], bytes), words.title, words.help);
+  }
   log_warn(
-      "GPU %d: another job can't run beside the %llu bytes of this program that can't leave the card: plain "
-      "allocations can, with GPUSHARE_MEMORY=swap or managed; the rest stays until it is freed",
-      gpu->device, bytes);
+      "GPU %d: another job can't run beside the %llu bytes of this program that can't leave the card: %s",
+      gpu->device, (unsigned long long)usage.pinned_bytes, kinds);
 }
 
 static void on_attached(struct gpu *gpu, const struct gs_msg *msg) {

@@ -2,6 +2,7 @@
 #include "client/machine.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/wire.h"
@@ -46,6 +47,7 @@ static void send_memory(struct machine *machine, enum gs_msg_type type, uint32_t
   msg->mem.pinned_bytes = machine->has.pinned_bytes;
   msg->mem.paging_bytes = machine->has.told_paging_bytes = sight->memory.paging_bytes;
   msg->mem.flags = flags | (sight->memory.fixed ? GS_MEM_FIXED : 0);
+  memcpy(msg->mem.kind_bytes, sight->memory.kind_bytes, sizeof msg->mem.kind_bytes);
   machine->has.report_at_ns = 0;
   machine->reported_ns = sight->now_ns;
 }
@@ -240,8 +242,10 @@ void machine_report(struct machine *machine, const struct sight *sight, struct o
   msg->resident.room_seq = machine->room_seq;
   msg->resident.evicted_bytes = machine->evicted_bytes;
   msg->resident.restored_bytes = machine->restored_bytes;
+  msg->resident.spared_bytes = machine->clean_bytes;
+  msg->resident.copies_bytes = sight->memory.copies_bytes;
   machine->room_lowered = false;
-  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = 0;
+  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = machine->clean_bytes = 0;
 }
 
 void machine_tell_short(struct machine *machine, uint64_t bytes, struct orders *orders) {
@@ -291,6 +295,7 @@ void machine_end_move(struct machine *machine, enum memory_progress progress,
   machine->evicted_bytes += moved->out_bytes;
   machine->restored_bytes += moved->in_bytes;
   machine->spared_bytes += moved->spared_bytes;
+  machine->clean_bytes += moved->clean_bytes;
   machine->returned_bytes += moved->in_bytes;
   note_since(&machine->failed_since_ns, progress == MEMORY_FAILED && machine->grant_pending, sight->now_ns);
   note_since(&machine->short_since_ns, progress == MEMORY_SHORT, sight->now_ns);
@@ -485,7 +490,7 @@ void machine_attach(struct machine *machine, const struct sight *sight, struct g
   machine->room_seq = machine->short_seq = 0;
   machine->short_since_ns = 0; /* others' memory was in the way, unasked */
   machine->room_lowered = false;
-  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = 0;
+  machine->evicted_bytes = machine->restored_bytes = machine->spared_bytes = machine->clean_bytes = 0;
 }
 
 void machine_lose(struct machine *machine, struct orders *orders) {

@@ -97,6 +97,7 @@ struct machine {
   uint64_t evicted_bytes;       /* since the last RESIDENT */
   uint64_t restored_bytes;      /* likewise */
   uint64_t spared_bytes;        /* likewise: off the card or onto it without a copy */
+  uint64_t clean_bytes;         /* of these: off the card */
   uint64_t returned_bytes;      /* restored since the grant */
 
   /* what it has allocated */

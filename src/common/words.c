@@ -153,3 +153,29 @@ const char *words_refusal(unsigned why) {
   };
   return why < sizeof words / sizeof *words ? words[why] : "";
 }
+
+/* ---- memory that can't leave the card ---- */
+
+const char *words_pinned_name(enum gs_pinned kind) {
+  static const char *const names[] = {
+#define X(name, value, word) [value] = (word),
+      GS_PINNED_KINDS(X)
+#undef X
+  };
+  return names[kind];
+}
+
+struct words_pinned words_pinned(enum gs_pinned kind) {
+  static const struct words_pinned words[GS_PINNED_COUNT] = {
+      [GS_PINNED_OTHER] = {"other memory", "it stays until it is freed"},
+      [GS_PINNED_PLAIN] = {"plain allocations", "with GPUSHARE_MEMORY=swap or managed they can leave"},
+      [GS_PINNED_SMALL] = {"small allocations", "they stay until they are freed: 64 MiB at most"},
+      [GS_PINNED_ARRAYS] = {"arrays", "they stay until they are destroyed; linear memory can leave"},
+      [GS_PINNED_GRAPHS] = {"memory of graphs", "cuDeviceGraphMemTrim gives back what no graph uses; memory "
+                                                "allocated outside of graphs can leave"},
+      [GS_PINNED_POOLS] = {"stream-ordered memory", "it can leave unless GPUSHARE_MEMORY is off, or its pool "
+                                                    "is one for export"},
+      [GS_PINNED_SHARED] = {"exported memory", "it can leave if no other process or device is given it"},
+  };
+  return words[kind];
+}

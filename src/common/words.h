@@ -1,11 +1,12 @@
-/* words.h - what settings of GPUs and terms of jobs are called, and their values, for people: the same in the
- * daemon's log and in what gpusharectl says. No allocation. */
+/* words.h - what settings of GPUs, terms of jobs and kinds of memory are called, and their values, for
+ * people: the same in logs and in what gpusharectl says. No allocation. */
 #ifndef GS_WORDS_H
 #define GS_WORDS_H
 
 #include <stdint.h>
 
 #include "common/clock.h"
+#include "gpushare/protocol.h"
 
 #define WORDS_SIZE 24
 #define WORDS_DAY_NS (24 * 3600 * NS_PER_S)
@@ -30,6 +31,12 @@ const char *words_setting_value(unsigned type, uint64_t value, char buffer[WORDS
 
 /* How a program has ended, by enum gs_end: "exit". */
 const char *words_end(unsigned end);
+/* A kind of pinned memory, as programs read it; for people; and what lets it leave. */
+const char *words_pinned_name(enum gs_pinned kind);
+struct words_pinned {
+  const char *title, *help;
+};
+struct words_pinned words_pinned(enum gs_pinned kind);
 
 /* Why memory is refused, by enum gs_refusal; empty: it is not known. */
 const char *words_refusal(unsigned why);

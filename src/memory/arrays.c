@@ -78,9 +78,9 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) 
 
 /* Reserve for a new array. False: there is no room. Without a device nothing is reserved, nothing entered. */
 static bool reserve_array(struct allocation *new, const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels) {
-  *new = (struct allocation){.span = 1, .origin = ORIGIN_OBJECT, .backing = BACKING_PINNED};
+  *new = (struct allocation){.span = 1, .origin = ORIGIN_OBJECT, .backing = BACKING_PINNED_ARRAYS};
   new->bytes = shape &&device_current(&new->device, &new->context) ? array_bytes(shape, levels) : 0;
-  return pinned_reserve(new->device, new->bytes) == 0;
+  return pinned_reserve(new->device, BACKING_PINNED_ARRAYS, new->bytes) == 0;
 }
 
 static bool is_to_be_asked_again(CUresult result, const struct allocation *new,

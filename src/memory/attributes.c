@@ -288,7 +288,7 @@ static size_t lesser(uint64_t a, size_t b) { return a < b ? (size_t)a : b; }
 
 /* The program is likely to allocate what can't leave: its plain memory is so, or most of what it has is. */
 static bool pins(CUdevice device) {
-  uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
+  uint64_t pinned = budget_pinned_bytes(device);
   return !backend_leaves(device) || pinned > budget_sum_bytes(device) - pinned;
 }
 

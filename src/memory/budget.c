@@ -38,7 +38,7 @@ struct turn {
 struct account {
   struct turn turn;                      /* under books_lock, but for seen_ns */
   _Atomic uint64_t used_bytes[BACKINGS]; /* changed under books_lock */
-  _Atomic uint64_t awaited_bytes;        /* of BACKING_PINNED: not on the card yet */
+  _Atomic uint64_t awaited_bytes;        /* of pinned memory: not on the card yet */
   bool unreported;                       /* under books_lock; it has shrunk since the daemon was told */
 };
 
@@ -52,12 +52,15 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t less(uint64_t a, uint64_t b) { return a < b ? 0 : a - b; }
 static uint64_t add_saturated(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }
 
-static uint64_t sum(const struct account *account) {
+static uint64_t sum_from(const struct account *account, enum backing first) {
   uint64_t total = 0;
-  for (int i = 0; i < BACKINGS; i++)
+  for (int i = (int)first; i < BACKINGS; i++)
     total = add_saturated(total, account->used_bytes[i]);
   return total;
 }
+
+static uint64_t sum(const struct account *account) { return sum_from(account, 0); }
+static uint64_t pinned(const struct account *account) { return sum_from(account, BACKING_PINNED); }
 
 /* How far all devices together are above their cards. */
 static uint64_t excess_bytes(void) {
@@ -147,7 +150,7 @@ struct sums {
 
 /* With the lock held. */
 static struct sums sums_of(const struct account *account) {
-  return (struct sums){sum(account), account->used_bytes[BACKING_PINNED]};
+  return (struct sums){sum(account), pinned(account)};
 }
 
 /* With the lock held, in a turn. Enter the bytes into the books, unless they can never fit. `total_bytes`:
@@ -205,7 +208,6 @@ static void report_and_unlock(CUdevice device) {
 /* Once for each reason. */
 static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bool asked) {
   struct memory_bounds bounds = memory_port.bounds(device);
-  uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
   char text[256];
   if (atomic_fetch_or(&refusals_logged, 1u << why) & 1u << why)
     return;
@@ -235,7 +237,7 @@ static void log_refusal(CUdevice device, uint64_t bytes, enum gs_refusal why, bo
         text, sizeof text,
         "it can't leave the card, and a job that has memory there could not run beside it: of such memory "
         "there is room for %llu more (gpusharectl status)",
-        (unsigned long long)less(bounds.most_pinned_bytes, pinned));
+        (unsigned long long)less(bounds.most_pinned_bytes, budget_pinned_bytes(device)));
     break;
   case GS_REFUSAL_SPENT:
     snprintf(text, sizeof text, "%s",
@@ -375,6 +377,8 @@ struct budget_left budget_ask_left(CUdevice device) {
 uint64_t budget_used_bytes(CUdevice device, enum backing backing) {
   return accounts[device].used_bytes[backing];
 }
+
+uint64_t budget_pinned_bytes(CUdevice device) { return pinned(&accounts[device]); }
 
 static void forget(void) {
   for (int i = 0; i < DEVICES; i++)

@@ -22,10 +22,10 @@
 #include "driver/cuda_abi.h"
 #include "memory/ledger.h"
 
-/* `awaited`: of BACKING_PINNED, not on the card yet. 0, or -ENOMEM (said once in the log). */
+/* `awaited`: of pinned memory, not on the card yet. 0, or -ENOMEM (said once in the log). */
 int budget_reserve(CUdevice device, enum backing backing, uint64_t bytes, bool awaited);
 
-/* Of BACKING_PINNED, what is not on the card yet; that it has come. */
+/* Of pinned memory, what is not on the card yet; that it has come. */
 void budget_await(CUdevice device, uint64_t bytes);
 void budget_arrived(CUdevice device, uint64_t bytes);
 uint64_t budget_awaited_bytes(CUdevice device);
@@ -50,8 +50,9 @@ struct budget_left {
 };
 struct budget_left budget_ask_left(CUdevice device);
 
-/* What the process uses, by backing. */
+/* What the process uses, by backing; of all that are pinned. */
 uint64_t budget_used_bytes(CUdevice device, enum backing backing);
+uint64_t budget_pinned_bytes(CUdevice device);
 
 /* Used by all backings together; saturates. */
 uint64_t budget_sum_bytes(CUdevice device);

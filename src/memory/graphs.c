@@ -136,7 +136,7 @@ static void take_memory(CUgraphExec graph, struct take *take) {
   take->allocates = take->bytes;
   lock_release(&lock);
   /* What is refused may be less in truth: the driver decides. */
-  if (pinned_reserve(take->device, take->bytes))
+  if (pinned_reserve(take->device, BACKING_PINNED_GRAPHS, take->bytes))
     take->bytes = 0;
 }
 
@@ -153,7 +153,7 @@ static bool is_again(CUresult result, CUgraphExec graph, struct take *take) {
   bool again = take->bytes && pinned_again(result, take->device, take->bytes, &take->patience);
   if (take->allocates || reserves_trims(take->device) + 1 != take->trims)
     reserves_look(take->device);
-  budget_release(take->device, BACKING_PINNED, take->bytes);
+  budget_release(take->device, BACKING_PINNED_GRAPHS, take->bytes);
   lock_take(&lock);
   struct entry *entry = *find(graph);
   if (entry && take->allocates && result == CUDA_SUCCESS)

@@ -16,16 +16,22 @@
 
 #include "common/condition.h"
 #include "driver/cuda_abi.h"
+#include "gpushare/protocol.h"
 
 /* What stands behind an allocation, and so what may be done with it. */
 enum backing {
   BACKING_CONVERTED, /* the program asked for device memory and has got unified memory from us */
   BACKING_APP,       /* the program's own unified memory */
-  BACKING_PINNED,    /* device memory that cannot leave the card */
   BACKING_SWAP,      /* mapped while on the card, in host memory while away: see swap/swap.h */
   BACKING_KEPT,      /* no allocation: what the driver keeps of freed ones. See pinned.h */
-  BACKINGS,
+  BACKING_PINNED,    /* from here on: device memory that cannot leave the card, by enum gs_pinned */
+#define X(name, value, word) BACKING_PINNED_##name = BACKING_PINNED + (value),
+  GS_PINNED_KINDS(X)
+#undef X
+      BACKINGS = BACKING_PINNED + GS_PINNED_COUNT,
 };
+
+static inline bool backing_is_pinned(enum backing backing) { return backing >= BACKING_PINNED; }
 
 enum origin {
   ORIGIN_PLAIN,  /* cuMemAlloc and its like */

@@ -46,18 +46,22 @@ static bool needs_told(CUdevice device) {
 struct memory_usage memory_usage(CUdevice device) {
   if (!device_valid(device))
     return (struct memory_usage){0};
-  uint64_t pinned = budget_used_bytes(device, BACKING_PINNED);
+  uint64_t pinned = budget_pinned_bytes(device);
   uint64_t unified = budget_used_bytes(device, BACKING_CONVERTED) + budget_used_bytes(device, BACKING_APP);
   uint64_t unified_there = account_unified_bytes(device);
-  return (struct memory_usage){
+  struct memory_usage usage = {
       .total_bytes = budget_sum_bytes(device),
       .pinned_bytes = pinned,
       .pinned_there_bytes = less(pinned, budget_awaited_bytes(device)),
       .paging_bytes = unified && needs_told(device) ? unified : 0,
       .fixed = swap_is_used(device),
       .resident_bytes = resident_bytes(device, 0),
+      .copies_bytes = swap_copies_bytes(device),
       .yielding_bytes = unified_there && device_can_page(device) ? unified_there : 0,
   };
+  for (int kind = 0; kind < GS_PINNED_COUNT; kind++)
+    usage.kind_bytes[kind] = budget_used_bytes(device, BACKING_PINNED + kind);
+  return usage;
 }
 
 void memory_pinned_arrives(CUdevice device, uint64_t bytes) { budget_arrived(device, bytes); }

@@ -17,10 +17,13 @@ struct memory_usage {
   uint64_t total_bytes;        /* all device memory of this process on the device that we know of */
   uint64_t pinned_bytes;       /* of these: cannot leave the card (passed through unconverted, or small) */
   uint64_t pinned_there_bytes; /* of these: on the card, not only asked for */
-  bool fixed;                  /* there is, or was, memory that page faults don't fetch */
-  uint64_t paging_bytes;       /* of all: unified memory, which page faults fetch, where not all is */
-  uint64_t resident_bytes;     /* of all: on the card, as far as is known */
-  uint64_t yielding_bytes;     /* of these: unified memory that page faults push out for other memory */
+  uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes: by enum gs_pinned */
+  bool fixed;                           /* there is, or was, memory that page faults don't fetch */
+  uint64_t paging_bytes;   /* of all: unified memory, which page faults fetch, where not all is */
+  uint64_t resident_bytes; /* of all: on the card, as far as is known */
+  uint64_t copies_bytes;   /* in host memory: copies of what is on the card */
+  uint64_t
+      yielding_bytes; /* of what is on the card: unified memory that page faults push out for other memory */
 };
 
 /* Takes no lock that anybody holds while he waits. */
@@ -32,6 +35,7 @@ void memory_pinned_arrives(CUdevice device, uint64_t bytes);
 struct memory_moved {
   uint64_t out_bytes, in_bytes;
   uint64_t spared_bytes; /* that have left or come without a copy */
+  uint64_t clean_bytes;  /* of these: that have left */
   uint64_t short_bytes;  /* MEMORY_SHORT: what the driver has refused */
 };
 

@@ -44,8 +44,9 @@ struct physical {
   CUmemGenericAllocationHandle number, real; /* the program's; without a block, the driver's */
   CUmemAllocationProp kind;
   CUdevice device;
-  bool mapped;   /* it is, or was: work may use it */
-  bool settling; /* a thread makes it the driver's own */
+  enum backing backing; /* without a block: of its bytes in the budget */
+  bool mapped;          /* it is, or was: work may use it */
+  bool settling;        /* a thread makes it the driver's own */
 };
 
 struct mapping {
@@ -92,7 +93,7 @@ static void forget_unused(struct physical *physical) {
   if (physical->block)
     handle_block_end(physical->block);
   else
-    budget_release(physical->device, BACKING_PINNED, physical->bytes);
+    budget_release(physical->device, physical->backing, physical->bytes);
   free(physical);
 }
 
@@ -121,9 +122,10 @@ static CUresult list_new(const struct physical *like, CUmemGenericAllocationHand
 static CUresult make_pinned(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *kind, unsigned long long flags) {
   struct physical new = {.bytes = bytes, .kind = *kind, .device = kind->location.id};
+  new.backing = backend_leaves(new.device) ? BACKING_PINNED_OTHER : BACKING_PINNED_PLAIN;
   struct pinned_patience patience = {0};
   CUresult result;
-  if (pinned_reserve(new.device, bytes))
+  if (pinned_reserve(new.device, new.backing, bytes))
     return CUDA_ERROR_OUT_OF_MEMORY;
   do
     result = driver.cuMemCreate(&new.real, bytes, kind, flags);
@@ -134,15 +136,14 @@ static CUresult make_pinned(CUmemGenericAllocationHandle *handle, size_t bytes,
       driver.cuMemRelease(new.real);
   }
   if (result != CUDA_SUCCESS)
-    budget_release(new.device, BACKING_PINNED, bytes);
+    budget_release(new.device, new.backing, bytes);
   return result;
 }
 
 static CUresult make_block(CUmemGenericAllocationHandle *handle, size_t bytes,
                            const CUmemAllocationProp *kind) {
   struct physical new = {.bytes = bytes, .kind = *kind, .device = kind->location.id};
-  uint64_t there_bytes =
-      budget_used_bytes(new.device, BACKING_SWAP) + budget_used_bytes(new.device, BACKING_PINNED);
+  uint64_t there_bytes = budget_used_bytes(new.device, BACKING_SWAP) + budget_pinned_bytes(new.device);
   uint64_t total_bytes = budget_total_bytes(new.device);
   if (total_bytes && (there_bytes > total_bytes || bytes > total_bytes - there_bytes))
     return CUDA_ERROR_OUT_OF_MEMORY; /* all of it must be there while the process runs */
@@ -647,6 +648,7 @@ static void exchange_block(void *argument) {
     budget_note(physical->device, BACKING_SWAP, physical->bytes); /* the end of the block gives them back */
     handle_block_end(physical->block);
     physical->block = NULL;
+    physical->backing = BACKING_PINNED_SHARED;
     physical->real = exchange->real;
     if (!physical->handles)
       driver.cuMemRelease(physical->real);
@@ -674,10 +676,10 @@ static void exchange_booked(struct exchange *exchange) {
   struct physical *held = exchange->physical;
   exchange->result = CUDA_ERROR_INVALID_CONTEXT; /* where there is none to do it in */
   budget_release(held->device, BACKING_SWAP, held->bytes);
-  if (reserve_or_trim(held->device, BACKING_PINNED, held->bytes) == 0) {
+  if (reserve_or_trim(held->device, BACKING_PINNED_SHARED, held->bytes) == 0) {
     contexts_any(held->device, exchange_block, exchange);
     if (!exchange->made)
-      budget_release(held->device, BACKING_PINNED, held->bytes);
+      budget_release(held->device, BACKING_PINNED_SHARED, held->bytes);
   } else {
     exchange->result = CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -160,13 +160,21 @@ static uint64_t kept_part_of(CUmemoryPool handle, uint64_t bytes) {
 
 /* ---- all that the driver keeps: asked for after each call that may have changed it ---- */
 
+struct kept {
+  uint64_t kept_bytes;    /* counted as BACKING_KEPT */
+  uint64_t held_bytes;    /* of staying_bytes: only while the process' work stands still */
+  uint64_t staying_bytes; /* the last trim has not moved it: in use, perhaps by work that still runs */
+};
+
+enum keeper { KEPT_BY_GRAPHS, KEPT_BY_POOLS, KEEPERS };
+static const enum backing stays_as[] = {
+    [KEPT_BY_GRAPHS] = BACKING_PINNED_GRAPHS, [KEPT_BY_POOLS] = BACKING_PINNED_POOLS};
+
 static struct reserve {
   struct lock lock; /* one count at a time; taken before those of the budget */
   _Atomic bool graphs;
   _Atomic uint64_t trims;
-  uint64_t kept_bytes;    /* counted as BACKING_KEPT */
-  uint64_t held_bytes;    /* of staying_bytes: only while the process' work stands still */
-  uint64_t staying_bytes; /* the last trim has not moved it: in use, perhaps by work that still runs */
+  struct kept by[KEEPERS];
 } reserves[DEVICES] = {
     [0 ... DEVICES - 1] = {.lock = LOCK(LOCK_RESERVE)},
 };
@@ -192,19 +200,37 @@ static void count_as(CUdevice device, enum backing backing, uint64_t *counted, u
   *counted = bytes;
 }
 
+static void count_kept(CUdevice device, enum keeper keeper, uint64_t staying_bytes, uint64_t kept_bytes) {
+  struct kept *by = &reserves[device].by[keeper];
+  count_as(device, stays_as[keeper], &by->staying_bytes, staying_bytes);
+  count_as(device, BACKING_KEPT, &by->kept_bytes, kept_bytes);
+}
+
+/* Lock held. */
+static uint64_t counted_bytes(const struct reserve *reserve) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < KEEPERS; i++)
+    bytes += reserve->by[i].kept_bytes + reserve->by[i].staying_bytes;
+  return bytes;
+}
+
 /* A device's finding of a trim may be out of date after any wait for the GPU. */
 static _Atomic bool any_stays;
 
 /* What a trim has found holds until something changes: then all may be given back, as far as is known. Lock
  * held. */
-static void count(CUdevice device, uint64_t bytes, bool trimmed) {
-  struct reserve *reserve = &reserves[device];
-  bool same = bytes == reserve->kept_bytes + reserve->staying_bytes;
-  uint64_t staying_bytes = trimmed ? bytes : same ? reserve->staying_bytes : 0;
-  if (staying_bytes)
-    atomic_store(&any_stays, true);
-  count_as(device, BACKING_PINNED, &reserve->staying_bytes, staying_bytes);
-  count_as(device, BACKING_KEPT, &reserve->kept_bytes, bytes - staying_bytes);
+static void count(CUdevice device, bool trimmed) {
+  const struct kept *by = reserves[device].by;
+  uint64_t bytes[] = {[KEPT_BY_GRAPHS] = graph_bytes(device), [KEPT_BY_POOLS] = plain_kept_bytes(device)};
+  bool same = true;
+  for (int i = 0; i < KEEPERS; i++)
+    same &= bytes[i] == by[i].kept_bytes + by[i].staying_bytes;
+  for (int i = 0; i < KEEPERS; i++) {
+    uint64_t staying_bytes = trimmed ? bytes[i] : same ? by[i].staying_bytes : 0;
+    if (staying_bytes)
+      atomic_store(&any_stays, true);
+    count_kept(device, (enum keeper)i, staying_bytes, bytes[i] - staying_bytes);
+  }
 }
 
 static bool is_used(CUdevice device) {
@@ -212,7 +238,7 @@ static bool is_used(CUdevice device) {
 }
 
 static uint64_t needed_bytes(CUdevice device) {
-  return budget_used_bytes(device, BACKING_PINNED) + budget_used_bytes(device, BACKING_KEPT);
+  return budget_pinned_bytes(device) + budget_used_bytes(device, BACKING_KEPT);
 }
 
 /* With `anew`, what the last trim has found is forgotten. What can be given back from now on, and makes the
@@ -220,11 +246,11 @@ static uint64_t needed_bytes(CUdevice device) {
 static void look(CUdevice device, bool anew) {
   struct reserve *reserve = &reserves[device];
   lock_take(&reserve->lock);
-  uint64_t before_bytes = reserve->kept_bytes;
-  if (anew)
-    count_as(device, BACKING_PINNED, &reserve->staying_bytes, 0);
-  count(device, graph_bytes(device) + plain_kept_bytes(device), false);
-  bool more = reserve->kept_bytes > before_bytes;
+  uint64_t before_bytes = budget_used_bytes(device, BACKING_KEPT);
+  for (int i = 0; anew && i < KEEPERS; i++)
+    count_as(device, stays_as[i], &reserve->by[i].staying_bytes, 0);
+  count(device, false);
+  bool more = budget_used_bytes(device, BACKING_KEPT) > before_bytes;
   lock_release(&reserve->lock);
   if (more && needed_bytes(device) > memory_port.room_bytes(device))
     memory_port.order_moves(device);
@@ -247,14 +273,15 @@ void reserves_waited(void) {
 
 uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
   struct reserve *reserve = &reserves[device];
+  struct kept *by = &reserve->by[KEPT_BY_POOLS];
   lock_take(&reserve->lock);
   uint64_t kept_bytes = kept_part_of(pool, bytes);
-  if (kept_bytes > reserve->kept_bytes)
-    kept_bytes = reserve->kept_bytes;
+  if (kept_bytes > by->kept_bytes)
+    kept_bytes = by->kept_bytes;
   if (kept_bytes) {
-    budget_note(device, BACKING_PINNED, kept_bytes);
+    budget_note(device, BACKING_PINNED_POOLS, kept_bytes);
     budget_release(device, BACKING_KEPT, kept_bytes);
-    reserve->kept_bytes -= kept_bytes;
+    by->kept_bytes -= kept_bytes;
   }
   lock_release(&reserve->lock);
   return kept_bytes;
@@ -267,13 +294,13 @@ static uint64_t trim(CUdevice device) {
     return 0;
   CUstreamCaptureMode mode = capture_relax();
   lock_take(&reserve->lock);
-  uint64_t before_bytes = reserve->kept_bytes + reserve->staying_bytes;
+  uint64_t before_bytes = counted_bytes(reserve);
   if (atomic_load(&reserve->graphs) && driver.cuDeviceGraphMemTrim)
     driver.cuDeviceGraphMemTrim(device);
   trim_plain(device);
   atomic_fetch_add(&reserve->trims, 1);
-  uint64_t bytes = graph_bytes(device) + plain_kept_bytes(device);
-  count(device, bytes, true);
+  count(device, true);
+  uint64_t bytes = counted_bytes(reserve);
   lock_release(&reserve->lock);
   capture_unrelax(mode);
   return bytes < before_bytes ? before_bytes - bytes : 0;
@@ -286,12 +313,14 @@ static bool stay(CUdevice device, bool stays) {
   struct reserve *reserve = &reserves[device];
   if (!lock_try(&reserve->lock))
     return false;
-  uint64_t kept_bytes = reserve->kept_bytes, staying_bytes = reserve->staying_bytes;
-  uint64_t back_bytes = reserve->held_bytes < staying_bytes ? reserve->held_bytes : staying_bytes;
-  reserve->held_bytes = stays ? reserve->held_bytes + kept_bytes : 0;
-  count_as(device, BACKING_PINNED, &reserve->staying_bytes,
-           stays ? staying_bytes + kept_bytes : staying_bytes - back_bytes);
-  count_as(device, BACKING_KEPT, &reserve->kept_bytes, stays ? 0 : kept_bytes + back_bytes);
+  for (int i = 0; i < KEEPERS; i++) {
+    struct kept *by = &reserve->by[i];
+    uint64_t kept_bytes = by->kept_bytes, staying_bytes = by->staying_bytes;
+    uint64_t back_bytes = by->held_bytes < staying_bytes ? by->held_bytes : staying_bytes;
+    by->held_bytes = stays ? by->held_bytes + kept_bytes : 0;
+    count_kept(device, (enum keeper)i, stays ? staying_bytes + kept_bytes : staying_bytes - back_bytes,
+               stays ? 0 : kept_bytes + back_bytes);
+  }
   lock_release(&reserve->lock);
   return true;
 }
@@ -309,10 +338,10 @@ int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
   return reserve(device, backing, bytes, false);
 }
 
-int pinned_reserve(CUdevice device, uint64_t bytes) {
+int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   if (bytes == 0)
     return 0;
-  int err = reserve(device, BACKING_PINNED, bytes, true);
+  int err = reserve(device, backing, bytes, true);
   if (!err)
     memory_port.room_await(device, bytes, UINT64_MAX);
   return err;
@@ -367,14 +396,14 @@ static _Atomic bool stopped[DEVICES];
 static CUresult allocate(CUdeviceptr *address, size_t bytes, const struct allocation *like) {
   struct pinned_patience patience = {0};
   CUresult result;
-  if (pinned_reserve(like->device, bytes))
+  if (pinned_reserve(like->device, BACKING_PINNED_PLAIN, bytes))
     return CUDA_ERROR_OUT_OF_MEMORY;
   do
     result = driver.cuMemAlloc_v2(address, bytes);
   while (pinned_again(result, like->device, bytes, &patience));
   struct allocation new = *like;
   new.backend = &backend_pinned;
-  return account_enter(result, address, bytes, &new, BACKING_PINNED);
+  return account_enter(result, address, bytes, &new, BACKING_PINNED_PLAIN);
 }
 
 static CUresult free_pinned(const struct allocation *taken, bool finished) {

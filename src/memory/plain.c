@@ -42,13 +42,13 @@ CUresult hook_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t Width
   if (is_element_size(ElementSizeBytes) && backend_leaves(like.device)) {
     result = backend_on(like.device)->allocate(dptr, bytes, &like);
     *pPitch = result == CUDA_SUCCESS ? pitch : *pPitch;
-  } else if (pinned_reserve(like.device, bytes) == 0) {
+  } else if (pinned_reserve(like.device, BACKING_PINNED_PLAIN, bytes) == 0) {
     struct pinned_patience patience = {0};
     do
       result = driver.cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
     while (pinned_again(result, like.device, bytes, &patience));
     like.backend = &backend_pinned;
-    result = account_enter(result, dptr, bytes, &like, BACKING_PINNED);
+    result = account_enter(result, dptr, bytes, &like, BACKING_PINNED_PLAIN);
   }
   return result;
 }
@@ -69,7 +69,7 @@ CUresult hook_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int
  * pool, the pool keeps it. */
 static void gone(const struct allocation *taken) {
   account_gone(taken);
-  if (taken->origin != ORIGIN_POOL || taken->backing != BACKING_PINNED)
+  if (taken->origin != ORIGIN_POOL || !backing_is_pinned(taken->backing))
     return;
   reserves_note_used(taken->pool, taken->device, 0, taken->bytes);
   reserves_look(taken->device);
@@ -133,7 +133,7 @@ static CUresult ask_driver(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, C
 static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool asked, const struct pool *pool,
                                 CUstream stream) {
   static const enum backing backings[] = {
-      [POOL_PLAIN] = BACKING_PINNED, [POOL_APP] = BACKING_APP, [POOL_MANAGED] = BACKING_CONVERTED};
+      [POOL_PLAIN] = BACKING_PINNED_POOLS, [POOL_APP] = BACKING_APP, [POOL_MANAGED] = BACKING_CONVERTED};
   struct allocation new = {
       .origin = ORIGIN_POOL,
       .backing = backings[pool->kind],
@@ -141,9 +141,10 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t bytes, CUmemoryPool as
       .device = pool->device,
       .pool = pool->handle,
   };
-  bool stays = new.backing == BACKING_PINNED;
+  bool stays = backing_is_pinned(new.backing);
   uint64_t reused = stays ? reserves_reuse(new.device, new.pool, bytes) : 0;
-  if (stays ? pinned_reserve(new.device, bytes - reused) : reserve_or_trim(new.device, new.backing, bytes)) {
+  if (stays ? pinned_reserve(new.device, new.backing, bytes - reused)
+            : reserve_or_trim(new.device, new.backing, bytes)) {
     budget_release(new.device, new.backing, reused);
     reserves_look(new.device);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -239,8 +239,9 @@ static unsigned random_below(unsigned bound) { return (unsigned)(splitmix_next(&
 
 static void make_record(uint8_t *record, bool events, bool last) {
   static const enum gs_msg_type of_status[] = {GS_STATUS_GPU,   GS_STATUS_HANDOVER, GS_STATUS_JOB,
-                                               GS_STATUS_TERMS, GS_STATUS_WAIT,     GS_STATUS_ORIGIN};
-  enum gs_msg_type type = events ? GS_EVENT : of_status[random_below(6)];
+                                               GS_STATUS_TERMS, GS_STATUS_WAIT,     GS_STATUS_ORIGIN,
+                                               GS_STATUS_MEMORY};
+  enum gs_msg_type type = events ? GS_EVENT : of_status[random_below(7)];
   if (random_below(60) == 0)
     type = (enum gs_msg_type)(96 + random_below(20));
   if (last)

@@ -94,8 +94,8 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
   peer_send(peer, msg);
 }
 
-void peer_send_status(struct peer *peer, bool commands) {
-  (void)commands;
+void peer_send_status(struct peer *peer, bool details) {
+  (void)details;
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
   require(msgs && count >= 2 && msgs[count - 1].type == GS_STATUS_END, "a status without an end");
@@ -421,6 +421,7 @@ static void fill_in(struct gs_msg *msg) {
     msg->mem.total_bytes = random_below(1000) * UNIT;
     msg->mem.pinned_bytes = random_below(200) * UNIT;
     msg->mem.paging_bytes = random_below(400) * UNIT;
+    msg->mem.kind_bytes[random_below(GS_PINNED_COUNT)] = random_bits();
   } else if (msg->type == GS_PROGRESS) {
     msg->progress.submissions = random_below(8) ? random_below(1000) : random_bits();
     msg->progress.active_ns = random_below(8) ? random_below(1000000000) : random_bits();

@@ -46,6 +46,7 @@ static void grant_memory(struct fake_daemon *fake, const struct gs_msg *msg) {
   struct gs_msg reply = wire_msg(GS_MEM_REPLY, msg->gpu);
   fake->used_bytes = msg->mem.total_bytes;
   fake->pinned_bytes = msg->mem.pinned_bytes;
+  memcpy(fake->kind_bytes, msg->mem.kind_bytes, sizeof fake->kind_bytes);
   reply.mem_reply.granted_bytes = fake->used_bytes + fake->slack_bytes;
   reply.mem_reply.pinned_bytes = fake->pinned_bytes + fake->slack_bytes;
   if (msg->type == GS_MEM_REQUEST)

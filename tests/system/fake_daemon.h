@@ -14,10 +14,11 @@ struct fake_daemon {
   int listener, fd;
   uint64_t epoch; /* of the last grant */
   uint64_t room_bytes, room_seq;
-  uint64_t target_bytes; /* told with every room */
-  uint64_t slack_bytes;  /* granted beyond what the client asks for */
-  uint64_t used_bytes;   /* as the client says */
-  uint64_t pinned_bytes; /* of these */
+  uint64_t target_bytes;                /* told with every room */
+  uint64_t slack_bytes;                 /* granted beyond what the client asks for */
+  uint64_t used_bytes;                  /* as the client says */
+  uint64_t pinned_bytes;                /* of these */
+  uint64_t kind_bytes[GS_PINNED_COUNT]; /* and of these, by enum gs_pinned */
   uint64_t resident_bytes;
   uint64_t evicted_bytes, restored_bytes; /* sums over all that the client has said */
   unsigned reports;                       /* RESIDENT messages so far */

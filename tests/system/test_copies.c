@@ -3,6 +3,7 @@
  * does what is all zero. Each job verifies all of its memory at its end.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "runner.h"
 #include "scene.h"
@@ -61,6 +62,30 @@ TEST(only_what_changes_is_copied) {
   begin("on", "64M", "4M", "2M");
   double part = part_copied();
   CHECK(part < 0.15, "%.2f of what leaves was copied", part);
+  end();
+}
+
+/* Of the job that has most. */
+static unsigned long long shown(const char *key) {
+  static char text[1 << 16];
+  unsigned long long most = 0, bytes;
+  CHECK(scene_ctl(&scene, text, sizeof text, "status", "--json", NULL) == 0);
+  for (const char *at = text; (at = strstr(at, key)); at++)
+    if (sscanf(at + strlen(key), "\": %llu", &bytes) == 1 && bytes > most)
+      most = bytes;
+  return most;
+}
+
+TEST(what_is_clean_is_shown) {
+  begin("on", "64M", "4M", "2M");
+  await_handovers(FIRST);
+  while (shown("host_copies_bytes") < 32 * MIB)
+    ;
+  while (shown("left_spared_bytes") < 32 * MIB)
+    ;
+  while (shown("clean_bytes") < 32 * MIB)
+    ;
+  CHECK(shown("host_copies_bytes") <= 70 * MIB);
   end();
 }
 

@@ -72,6 +72,38 @@ TEST(little_is_told_at_once) {
   finish();
 }
 
+/* The sum is all that can't leave. */
+static void expect_kind(enum gs_pinned kind, uint64_t bytes) {
+  uint64_t sum_bytes = 0;
+  for (int i = 0; i < GS_PINNED_COUNT; i++)
+    sum_bytes += fake.kind_bytes[i];
+  CHECK(fake.kind_bytes[kind] == bytes && sum_bytes == fake.pinned_bytes, "%d: %llu of %llu", (int)kind,
+        (unsigned long long)fake.kind_bytes[kind], (unsigned long long)fake.pinned_bytes);
+}
+
+TEST(its_kinds_are_told) {
+  static const struct {
+    const char *line;
+    enum gs_pinned kind;
+  } made[] = {{"array 2097152", GS_PINNED_ARRAYS},
+              {"create 2097152", GS_PINNED_OTHER},
+              {"share 2097152", GS_PINNED_SHARED},
+              {"pool 2097152", GS_PINNED_POOLS}};
+  begin(64 * MIB);
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+    process_say(pinner, made[i].line);
+    expect_done();
+    fake_await_pinned(&fake, (i + 1) * 2 * MIB);
+    expect_kind(made[i].kind, 2 * MIB);
+  }
+  process_say(pinner, "graph 134217728"); /* it waits for its room */
+  fake_await_pinned(&fake, 136 * MIB);
+  expect_kind(GS_PINNED_GRAPHS, 128 * MIB);
+  fake_tell_room(&fake, OWN_BYTES + 136 * MIB);
+  expect_done();
+  finish();
+}
+
 TEST(it_is_told_to_the_next_daemon) {
   begin(64 * MIB);
   process_say(pinner, "create 2097152");
@@ -340,7 +372,8 @@ TEST(a_production_job_may_freeze_an_opportunistic_one) {
   struct process *asks = start_pinning(production);
   CHECK(has(asks, 128 * MIB));
   scene_await(&scene, is_too_big, toiler, "it can't run");
-  process_await_log(asks, "another job can't run beside the");
+  process_await_log(asks, "another job can't run beside the 134217728 bytes of this program that can't leave "
+                          "the card: 128.0 MiB of other memory (it stays until it is freed)");
   CHECK(scene_ask_status(&scene, &status) == 0);
   CHECK(scene_wait_of(&status, asks->pid)->wait_status.pinned_bytes == 128 * MIB);
   snprintf(number, sizeof number, "%u", scene_job_of(&status, toiler->pid)->job_status.job);
@@ -348,6 +381,7 @@ TEST(a_production_job_may_freeze_an_opportunistic_one) {
            scene_job_of(&status, asks->pid)->job_status.job, asks->pid);
   CHECK(scene_ctl(&scene, text, sizeof text, "why", number, NULL) == 0);
   CHECK(strstr(text, expected), "%s", text);
+  CHECK(strstr(text, "Of that: 128.0 MiB of other memory (it stays until it is freed)."), "%s", text);
   process_finish(asks);
   process_finish(other);
   process_finish(toiler);

@@ -266,8 +266,9 @@ int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, u
 
 struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type type) {
   int fd = connect_to(daemon);
-  struct gs_msg msg, found = {0};
-  tell_simple(fd, GS_GET_STATUS);
+  struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL), found = {0};
+  msg.get_status.details = 1;
+  tell(fd, &msg);
   while ((msg = hear(fd)).type != GS_STATUS_END)
     if (msg.type == type && found.type == 0)
       found = msg;

@@ -202,16 +202,28 @@ START_TEST(what_is_pinned_is_named) {
   played_add_gpu(0);
   struct gs_msg *wait = add(3, "holder", GS_JOB_HOLDING, GIB, GIB);
   wait->wait_status.pinned_bytes = GIB;
+  struct gs_msg *memory = played_add(GS_STATUS_MEMORY);
+  memory->memory_status.copies_bytes = 1;
+  memory->memory_status.clean_bytes = 2;
+  memory->memory_status.left_copied_bytes = 3;
+  memory->memory_status.left_spared_bytes = 4;
+  memory->memory_status.kind_bytes[GS_PINNED_ARRAYS] = GIB / 4;
+  memory->memory_status.kind_bytes[GS_PINNED_SHARED] = GIB / 4 * 3;
   wait = add(5, "train", GS_JOB_WAITING, 20 * GIB, 4 * GIB);
   wait->wait_status.reason = GS_REASON_TOO_BIG;
   wait->wait_status.awaited = 3;
   ask("why 5", 0);
-  output_has("Most of what is in its way is pinned by " HOLDER
-             ": 1.0 GiB that can't leave the card until they are freed.");
+  output_has(
+      "Most of what is in its way is pinned by " HOLDER
+      ": 1.0 GiB that can't leave the card until they are freed. Of that: 256.0 MiB of arrays (they stay "
+      "until they are destroyed; linear memory can leave), 768.0 MiB of exported memory (it can leave if "
+      "no other process or device is given it).\n");
   ask("why 3", 0);
-  output_has("1.0 GiB of its memory can't leave the card.");
+  output_has("1.0 GiB of its memory can't leave the card. Of that: 256.0 MiB of arrays (");
   ask("why 3 --json", 0);
-  output_has_json("{'job': 3, 'gpus': [{'pinned_bytes': 1073741824}]}");
+  output_has_json("{'job': 3, 'gpus': [{'pinned_bytes': 1073741824, 'host_copies_bytes': 1, 'clean_bytes': 2,"
+                  "'left_copied_bytes': 3, 'left_spared_bytes': 4, 'pinned_by_kind': {'other': 0, 'plain': 0,"
+                  "'small': 0, 'arrays': 268435456, 'graphs': 0, 'pools': 0, 'shared': 805306368}}]}");
   ask("status", 0);
   output_has("holding, 1.0 GiB pinned");
 }

@@ -316,7 +316,7 @@ static int count_commands(uid_t uid, bool asks) {
     if (setgid(uid) < 0 || setuid(uid) < 0)
       _exit(255);
     fd = connect_to(it);
-    msg.get_status.commands = asks;
+    msg.get_status.details = asks;
     tell(fd, &msg);
     while ((msg = hear(fd)).type != GS_STATUS_END)
       if (msg.type == GS_STATUS_COMMAND)

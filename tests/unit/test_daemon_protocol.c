@@ -119,6 +119,71 @@ TEST(status_shows_gpus_and_jobs) {
   ck_assert_uint_eq(get_status(it, GS_STATUS_DAEMON).daemon.jobs, 1);
 }
 
+static void tell_pinned(int fd, enum gs_msg_type type, uint64_t total_bytes, uint64_t pinned_bytes,
+                        uint64_t array_bytes) {
+  struct gs_msg msg = wire_msg(type, 0);
+  msg.mem.total_bytes = total_bytes;
+  msg.mem.pinned_bytes = pinned_bytes;
+  msg.mem.kind_bytes[GS_PINNED_ARRAYS] = array_bytes;
+  tell(fd, &msg);
+}
+
+static void await_kind(enum gs_pinned kind, uint64_t bytes) {
+  while (get_status(it, GS_STATUS_MEMORY).memory_status.kind_bytes[kind] != bytes)
+    poll(NULL, 0, 1);
+}
+
+/* What is refused is no part of it; and what an older library does not tell is of no kind. */
+TEST(status_shows_what_is_pinned_by_kind) {
+  int fd = attach_client(it, 0);
+  expect(fd, GS_LOCK_OK);
+  tell_pinned(fd, GS_MEM_REQUEST, 3 * GIB, 2 * GIB, GIB);
+  ck_assert_int_eq(expect(fd, GS_MEM_REPLY).status, 0);
+  struct gs_msg memory = get_status(it, GS_STATUS_MEMORY);
+  ck_assert_uint_eq(memory.memory_status.job, get_status(it, GS_STATUS_JOB).job_status.job);
+  ck_assert_uint_eq(memory.memory_status.kind_bytes[GS_PINNED_ARRAYS], GIB);
+  ck_assert_uint_eq(memory.memory_status.kind_bytes[GS_PINNED_OTHER], GIB);
+  tell_pinned(fd, GS_MEM_REQUEST, 100 * GIB, 99 * GIB, 99 * GIB);
+  ck_assert_int_eq(expect(fd, GS_MEM_REPLY).status, -ENOMEM);
+  await_kind(GS_PINNED_ARRAYS, GIB);
+  tell_pinned(fd, GS_MEM_REPORT, 2 * GIB, GIB, 7 * GIB);
+  await_kind(GS_PINNED_OTHER, 0);
+  await_kind(GS_PINNED_ARRAYS, GIB);
+  tell_pinned(fd, GS_MEM_REPORT, 2 * GIB, GIB, 0);
+  await_kind(GS_PINNED_OTHER, GIB);
+}
+
+/* Of what has left since its grant a third was clean. */
+TEST(status_shows_what_need_not_be_copied) {
+  start_on();
+  int fd = attach_client(it, 3 * GIB);
+  tell_simple(fd, GS_REQ_LOCK);
+  struct gs_msg grant = expect(fd, GS_LOCK_OK), msg = wire_msg(GS_RESIDENT, 0);
+  msg.resident.room_seq = grant.room.room_seq;
+  msg.resident.resident_bytes = 3 * GIB;
+  msg.resident.evicted_bytes = 2 * GIB;
+  msg.resident.spared_bytes = GIB;
+  msg.resident.copies_bytes = 5;
+  tell(fd, &msg);
+  while (get_status(it, GS_STATUS_MEMORY).memory_status.copies_bytes != 5)
+    poll(NULL, 0, 1);
+  struct gs_msg memory = get_status(it, GS_STATUS_MEMORY);
+  ck_assert_uint_eq(memory.memory_status.left_copied_bytes, 2 * GIB);
+  ck_assert_uint_eq(memory.memory_status.left_spared_bytes, GIB);
+  ck_assert_uint_eq(memory.memory_status.clean_bytes, GIB);
+}
+
+/* They would take the message for the end of the daemon. */
+TEST(an_older_reader_is_told_what_it_knows) {
+  struct gs_msg msg;
+  expect(attach_client(it, GIB), GS_LOCK_OK);
+  int fd = connect_to(it);
+  tell_simple(fd, GS_GET_STATUS);
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    ck_assert_int_ne(msg.type, GS_STATUS_MEMORY);
+  ck_assert_uint_eq(get_status(it, GS_STATUS_MEMORY).type, GS_STATUS_MEMORY);
+}
+
 TEST(status_shows_what_hand_overs_cost) {
   start_on();
   int a = attach_client(it, 10 * GIB), b = register_client(it);

@@ -7,6 +7,7 @@
 #include "server/config.h"
 #include "suite.h"
 
+#define MIB (UINT64_C(1) << 20)
 #define JOBS (METRICS_JOBS_MAX + 88)
 
 static struct daemon daemon_;
@@ -107,6 +108,31 @@ TEST(buckets_include_the_smaller_ones) {
   has("gpushare_gpu_handover_duration_seconds_count{gpu=\"GPU-01000000-0000-0000-0000-000000000000\"} 7\n");
 }
 
+/* An older library tells no kinds. */
+TEST(what_is_pinned_has_kinds) {
+  struct sched_change change;
+  uint64_t granted_bytes;
+  change_init(&change);
+  add_job(0, "a");
+  add_job(1, "b");
+  for (int i = 0; i < 2; i++)
+    ck_assert_int_eq(
+        scheduler_memory_request(&attachments[i].job, 5 * MIB, 3 * MIB, 0, &change, &granted_bytes), 0);
+  for (struct sched_action action; change_next(&change, &action);)
+    ;
+  attachments[0].kind_bytes[GS_PINNED_ARRAYS] = MIB;
+  attachments[0].kind_bytes[GS_PINNED_SHARED] = 7 * MIB;
+  attachments[1].copies_bytes = 5 * MIB;
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("name=\"a\",class=\"standard\",kind=\"arrays\"} 1048576\n");
+  has("name=\"a\",class=\"standard\",kind=\"shared\"} 2097152\n");
+  has("name=\"b\",class=\"standard\",kind=\"other\"} 3145728\n");
+  ck_assert_int_eq(count_of("\ngpushare_job_memory_pinned_bytes{"), 3);
+  has("gpushare_job_host_copies_bytes{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",job_id=\"2\",name="
+      "\"b\","
+      "class=\"standard\"} 5242880\n");
+}
+
 TEST(only_so_many_jobs_have_samples_of_their_own) {
   for (int i = 0; i < JOBS; i++)
     add_job(i, "job");
@@ -175,7 +201,7 @@ TEST(a_text_is_made_in_slices_while_jobs_leave) {
   int infos = count_of("\ngpushare_job_info{"), moved = count_of("\ngpushare_job_moved_bytes_total{");
   ck_assert_int_gt(infos, 70);
   ck_assert_int_eq(moved, 70);
-  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 12);
+  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 14);
 }
 
 static void expect_address(const char *address_text) {

@@ -225,6 +225,8 @@ START_TEST(what_others_have_pinned_is_not_there) {
   ck_assert(awaits_pinned(3, 4, 4));
   world_said(&world);
   world_memory_pinned(&world, 1, 6, 6);
+  said("");
+  world_memory_pinned(&world, 1, 6 - 1 / 64., 6 - 1 / 64.); /* it may have a little more without asking */
   said("2:memory(1) 3:memory(4)");
 }
 END_TEST

@@ -176,6 +176,32 @@ START_TEST(who_says_what_it_needs_waits_for_it) {
 }
 END_TEST
 
+/* What others may pin without asking is as good as pinned, to all three: who judges, who waits and who is
+ * told why. */
+START_TEST(what_others_may_pin_is_why_it_is_refused) {
+  come(1, 0, SWAP);
+  ck_assert_int_eq(pin(1, 4 - 8 / 1024.), 0);
+  come(3, 0, SWAP);
+  refuses(3, 12 + 4 / 1024., GS_REFUSAL_PINNED);
+  come(2, 11, SWAP);
+  ck_assert_int_eq(world_ask(&world, 2, 12 + 1 / 1024., 0, &(uint64_t){0}), -ENOMEM);
+  ck_assert_int_eq(sched_job_why_refused(&world.jobs[2], 12 * GIB + MIB, 0), GS_REFUSAL_CAPACITY);
+}
+END_TEST
+
+START_TEST(and_what_it_waits_for) {
+  struct sched_terms terms = {.weight = SCHED_WEIGHT, .expected_bytes = 8 * GIB + 4 * MIB};
+  come(1, 0, SWAP);
+  ck_assert_int_eq(pin(1, 8 - 8 / 1024.), 0);
+  world_attach_with(&world, 0, 2, 0, SWAP, &terms);
+  world_said(&world);
+  ck_assert(world_await(&world, 2, 8, 0));
+  ck_assert_str_eq(world_said(&world), "");
+  world_memory_pinned(&world, 1, 7, 7);
+  ck_assert_str_eq(world_said(&world), "2:memory(8)");
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {what_a_job_needs_is_left,
                                 each_job_counts_by_itself,
@@ -189,6 +215,8 @@ int main(void) {
                                 no_more_goes_unasked_than_is_left,
                                 a_job_does_not_grow_into_what_others_may_pin,
                                 who_says_what_it_needs_waits_for_it,
+                                what_others_may_pin_is_why_it_is_refused,
+                                and_what_it_waits_for,
                                 NULL};
   return suite_main("sched_pinned", tests, set_up, NULL);
 }

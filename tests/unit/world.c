@@ -109,11 +109,16 @@ static void hear(struct world *world) {
 static void tell_resident(struct world *world, int id, uint64_t resident_bytes) {
   struct world_client *client = &world->clients[id];
   uint64_t before_bytes = client->resident_bytes;
-  struct sched_residence residence = {
-      .resident_bytes = resident_bytes,
-      .room_seq = client->room_seq,
-      .evicted_bytes = resident_bytes < before_bytes ? before_bytes - resident_bytes : 0,
-      .restored_bytes = resident_bytes > before_bytes ? resident_bytes - before_bytes : 0};
+  uint64_t left_bytes = resident_bytes < before_bytes ? before_bytes - resident_bytes : 0;
+  uint64_t spared_bytes = client->clean && client->has_copies ? left_bytes : 0;
+  struct sched_residence residence = {.resident_bytes = resident_bytes,
+                                      .room_seq = client->room_seq,
+                                      .evicted_bytes = left_bytes - spared_bytes,
+                                      .restored_bytes =
+                                          resident_bytes > before_bytes ? resident_bytes - before_bytes : 0,
+                                      .spared_bytes = spared_bytes};
+  client->has_copies |= left_bytes > 0;
+  client->copied_bytes += residence.evicted_bytes + residence.restored_bytes;
   client->resident_bytes = resident_bytes;
   client->said_seq = client->room_seq;
   scheduler_resident(&world->jobs[id], &residence, world->now_ns, &world->change);

@@ -33,6 +33,9 @@ struct world_client {
   uint64_t resident_bytes, room_bytes, room_seq, target_bytes;
   uint64_t said_seq;     /* of the last RESIDENT */
   uint64_t pinned_bytes; /* of what can't leave: what is on the card, since there was room for all of it */
+  bool clean;            /* what leaves has not changed: it is copied the first time only */
+  bool has_copies;       /* it has left */
+  uint64_t copied_bytes; /* so far, out and in */
 };
 
 struct world {

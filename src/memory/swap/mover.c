@@ -149,6 +149,7 @@ static void window_land(struct space *space) {
   *(copy->spared     ? &mover->spared
     : mover->outward ? &mover->moved_out
                      : &mover->moved_in) += copy_bytes(copy);
+  mover->spared_out += copy->spared && mover->outward ? copy_bytes(copy) : 0;
   remove_oldest(space, true);
   condition_wake_all(&space->changed);
 }

@@ -17,7 +17,7 @@ static void set_up(void) {
     spaces[i] = (struct space){.turn = LOCK(LOCK_SPACE_TURN),
                                .lock = LOCK(LOCK_SPACE),
                                .device = (CUdevice)(i % DEVICES),
-                               .backing = stays ? BACKING_PINNED : BACKING_SWAP,
+                               .backing = stays ? BACKING_PINNED_SMALL : BACKING_SWAP,
                                .open = stays,
                                .closings = 1,
                                .drained = true};

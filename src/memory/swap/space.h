@@ -118,7 +118,7 @@ struct mover {
   uint64_t awake_ns;                 /* who waits for it need not look before */
   bool outward;                      /* the direction of them all */
   uint64_t moved_out, moved_in;      /* since swap_step last told */
-  uint64_t spared;                   /* likewise: without a copy */
+  uint64_t spared, spared_out;       /* likewise: without a copy; of these, outward */
   bool slots_missed, failure_logged; /* said once */
 };
 
@@ -138,7 +138,7 @@ struct space {
   struct lock lock;
   struct condition changed; /* it was closed, or something has left the card */
   CUdevice device;
-  enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED: what stays */
+  enum backing backing; /* of the bytes in the budget: BACKING_SWAP; BACKING_PINNED_SMALL: what stays */
   bool open;
   uint64_t closings;
   bool drained;   /* it was closed with no work unfinished that might use the memory */

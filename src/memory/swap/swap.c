@@ -75,7 +75,7 @@ static uint64_t fresh_bytes(const struct block *block) {
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
   uint64_t room_bytes = memory_port.room_bytes(space->device);
-  uint64_t others = budget_used_bytes(space->device, BACKING_PINNED);
+  uint64_t others = budget_pinned_bytes(space->device);
   uint64_t unified = account_unified_bytes(space->device),
            makes_way = device_can_page(space->device) ? unified : 0;
   space_lock(space);
@@ -196,7 +196,7 @@ static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocatio
   new.bytes = new.away_bytes = 0;
   new.backing = BACKING_SWAP;
   new.backend = &backend_swap;
-  new.stays = extent->block->space->backing == BACKING_PINNED;
+  new.stays = backing_is_pinned(extent->block->space->backing);
   new.object = extent;
   if (account_add(&account_addresses, &new)) {
     free_swap(&new, true); /* nobody has used it */
@@ -209,6 +209,10 @@ static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocatio
 static _Atomic bool used[DEVICES];
 
 bool swap_is_used(CUdevice device) { return atomic_load_explicit(&used[device], memory_order_relaxed); }
+
+uint64_t swap_copies_bytes(CUdevice device) {
+  return swap_is_used(device) ? atomic_load(&space_of(device)->kept_bytes) : 0;
+}
 
 CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
   CUstreamCaptureMode mode = capture_relax();
@@ -293,7 +297,8 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
   moved->out_bytes += mover->moved_out;
   moved->in_bytes += mover->moved_in;
   moved->spared_bytes += mover->spared;
-  mover->moved_out = mover->moved_in = mover->spared = 0;
+  moved->clean_bytes += mover->spared_out;
+  mover->moved_out = mover->moved_in = mover->spared = mover->spared_out = 0;
   space_unlock(space);
   capture_unrelax(mode);
   return progress;

@@ -26,6 +26,9 @@ CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct alloc
 /* There is, or was, memory in the device's space. Any thread, no lock. */
 bool swap_is_used(CUdevice device);
 
+/* Of what is on the card, so much has a copy in host memory. Any thread, no lock. */
+uint64_t swap_copies_bytes(CUdevice device);
+
 struct space;
 struct extent;
 

@@ -959,14 +959,16 @@ END_TEST
 /* Others wait for what has left without a copy as they do for the rest. */
 START_TEST(what_leaves_without_a_copy_is_told_on_the_way) {
   struct machine m = {.attached = true, .room_bound = true, .move_again_ns = UINT64_MAX};
-  struct sight sight = {.now_ns = NS_PER_S};
+  struct sight sight = {.now_ns = NS_PER_S, .memory.copies_bytes = 9};
   struct orders orders = {0};
-  struct memory_moved moved = {.spared_bytes = UINT64_C(1) << 30};
+  struct memory_moved moved = {.spared_bytes = UINT64_C(1) << 30, .clean_bytes = 7};
   machine_begin_move(&m, now_ns);
   machine_end_move(&m, MEMORY_MOVED, &moved, &sight, &orders);
   ck_assert_uint_eq(orders.count, 1);
   ck_assert_uint_eq(orders.messages[0].type, GS_RESIDENT);
   ck_assert_uint_eq(orders.messages[0].resident.evicted_bytes, 0);
+  ck_assert_uint_eq(orders.messages[0].resident.spared_bytes, 7);
+  ck_assert_uint_eq(orders.messages[0].resident.copies_bytes, 9);
   machine_begin_move(&m, now_ns);
   machine_end_move(&m, MEMORY_MOVED, &(struct memory_moved){0}, &sight, &orders);
   ck_assert_uint_eq(orders.count, 1); /* once */

@@ -89,18 +89,18 @@ static void expect(uint64_t total, uint64_t left) {
 START_TEST(free_and_used_make_the_total) {
   expect(16 * GIB, 16 * GIB);
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 5 * GIB, false), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, GIB, false), 0);
   expect(16 * GIB, 10 * GIB);
   ck_assert_uint_eq(budget_free_bytes(1), 16 * GIB); /* per card */
   budget_release(0, BACKING_CONVERTED, 5 * GIB);
   expect(16 * GIB, 15 * GIB);
-  ck_assert_uint_eq(budget_used_bytes(0, BACKING_PINNED), GIB);
+  ck_assert_uint_eq(budget_pinned_bytes(0), GIB);
 }
 END_TEST
 
 START_TEST(no_more_is_left_than_the_daemon_would_grant) {
   answer = 0;
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, GIB, false), 0);
   ck_assert_uint_eq(asked_anew, 0);
   struct budget_left left = budget_ask_left(0);
   ck_assert(left.bytes == 15 * GIB && left.pinned_bytes == 15 * GIB); /* it does not say */
@@ -121,7 +121,7 @@ START_TEST(all_that_is_free_can_be_had_and_no_byte_more) {
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0) + 1, false), -ENOMEM);
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, budget_free_bytes(0), false), 0);
   expect(16 * GIB, 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 1, false), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, 1, false), -ENOMEM);
   expect(16 * GIB, 0);
 }
 END_TEST
@@ -165,8 +165,8 @@ START_TEST(sums_near_2_to_the_64_are_refused) {
   set.single_oversubscribe = true;
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, UINT64_MAX - 10, false), 0);
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 11, false), -ENOMEM);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 11, false), -ENOMEM);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 10, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, 11, false), -ENOMEM);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, 10, false), 0);
   ck_assert_uint_eq(budget_sum_bytes(0), UINT64_MAX);
   expect(16 * GIB, 0);
 }
@@ -223,7 +223,7 @@ START_TEST(the_daemon_decides_on_the_sum_and_hears_of_frees) {
   answer = 0;
   daemon_limit = 6 * GIB;
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 4 * GIB, false), 0);
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, GIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, GIB, false), 0);
   ck_assert_uint_eq(told_bytes, 5 * GIB);
   ck_assert_uint_eq(told_pinned_bytes, GIB);
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 2 * GIB, false), -ENOMEM);
@@ -275,7 +275,7 @@ static void jump(int number) {
 
 static void *leave_by_a_jump(void *unused) {
   if (sigsetjmp(out, 1) == 0)
-    budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
+    budget_reserve(0, BACKING_PINNED_PLAIN, 5 * GIB, true);
   has_left = true;
   while (!may_end)
     sched_yield();
@@ -286,7 +286,7 @@ static _Atomic int waiting_err = 1;
 
 static void *end_in_the_wait(void *unused) {
   pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-  waiting_err = budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
+  waiting_err = budget_reserve(0, BACKING_PINNED_PLAIN, 5 * GIB, true);
   return unused;
 }
 
@@ -316,7 +316,7 @@ START_TEST(a_thread_that_has_jumped_out_reserves_again) {
   sigaction(SIGALRM, &(struct sigaction){.sa_handler = jump}, NULL);
   if (sigsetjmp(out, 1) == 0) {
     alarm(1);
-    budget_reserve(0, BACKING_PINNED, 5 * GIB, true);
+    budget_reserve(0, BACKING_PINNED_PLAIN, 5 * GIB, true);
     ck_abort_msg("it waits for ever");
   }
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);

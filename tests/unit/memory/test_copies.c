@@ -36,6 +36,8 @@ static uint64_t out_and_in(void) {
   ck_assert_int_eq(world_settle(0, &moved), MEMORY_SETTLED);
   ck_assert_uint_eq(backend_swap.resident_bytes(0), 0);
   ck_assert_uint_eq(moved.out_bytes + moved.spared_bytes, backend_swap.needed_bytes(0));
+  ck_assert_uint_eq(moved.clean_bytes, moved.spared_bytes);
+  ck_assert_uint_eq(swap_copies_bytes(0), 0);
   ck_assert_uint_eq(copied(GS_SIM_copied_out_bytes) - before, moved.out_bytes);
   world_check_books();
   world_open();
@@ -52,6 +54,7 @@ START_TEST(what_has_not_changed_is_not_copied_again) {
   world_fill(small, 700 * KIB, 2);
   ck_assert_uint_eq(out_and_in(), PIECE_BYTES + 8 * MIB);
   ck_assert_uint_eq(slabs_used_bytes(), PIECE_BYTES + 8 * MIB); /* kept */
+  ck_assert_uint_eq(swap_copies_bytes(0), PIECE_BYTES + 8 * MIB);
   for (int i = 0; i < 2; i++) {
     ck_assert_uint_eq(out_and_in(), 0);
     ck_assert(world_intact(memory, PIECE_BYTES + 6 * MIB, 1));

@@ -170,7 +170,7 @@ END_TEST
 
 /* Nor is what can't leave there before it has come. */
 START_TEST(what_is_awaited_is_not_there) {
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 3 * MIB, true), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, 3 * MIB, true), 0);
   ck_assert_uint_eq(memory_usage(0).pinned_bytes, 3 * MIB);
   ck_assert_uint_eq(memory_usage(0).pinned_there_bytes, 0);
   ck_assert_uint_eq(memory_usage(0).resident_bytes, 0);

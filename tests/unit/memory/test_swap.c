@@ -427,7 +427,7 @@ START_TEST(memory_that_cannot_be_swapped_takes_room_too) {
   world.room_bytes = 10 * MIB;
   world.room_wait = grow_room;
   world_open();
-  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED, 5 * MIB, false), 0);
+  ck_assert_int_eq(budget_reserve(0, BACKING_PINNED_PLAIN, 5 * MIB, false), 0);
   ck_assert_ptr_nonnull(world_get(8 * MIB));
   ck_assert_uint_eq(world.room_bytes, 13 * MIB);
 }
