@@ -23,6 +23,7 @@
 #include "objects.h"
 #include "process.h"
 #include "shared.h"
+#include "sim.h"
 #include "vmm.h"
 
 #ifndef MADV_COLLAPSE
@@ -628,3 +629,5 @@ void vmm_touch(CUdeviceptr at, size_t bytes) {
     madvise((void *)(uintptr_t)at, PAGE_BYTES, MADV_COLLAPSE);
   }
 }
+
+void gs_sim_touch(uint64_t device_pointer, uint64_t bytes) { vmm_touch(device_pointer, bytes); }
