@@ -122,14 +122,13 @@ def empty_library():
 
 
 def make_fakes(root):
-    job = (gpubench.HERE / "selftest_job.py").read_text()
+    job = f"import sys\nsys.path[0] = {str(gpubench.HERE)!r}\nimport selftest_job\n"
     for name, text in (("python", job), ("build/daemon/gpushare-daemon", DAEMON), ("build/daemon/gpusharectl", CTL),
                        ("bin/nvidia-cuda-mps-control", MPS), ("bin/nvidia-smi", NVIDIA_SMI)):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!{sys.executable} -S\n{text}")  # without its packages: it starts in less than half the time
         path.chmod(0o755)
-    (root / "gpubench.py").symlink_to(gpubench.HERE / "gpubench.py")  # beside the jobs, which speak by it
     (root / "build/src").mkdir()
     (root / "build/src/libunified.so").write_bytes(empty_library())
 
@@ -142,7 +141,7 @@ def command_of(root, program, options):
 def environment_of(root, text):
     """text: NAME=VALUE ...; a value's underscores are spaces, if it begins with one."""
     told = (word.split("=") for word in text.split())
-    return os.environ | {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"} | {
+    return os.environ | {"PYTHONDONTWRITEBYTECODE": ""} | {"PATH": f"{root / 'bin'}:{os.environ['PATH']}"} | {
         name: value[1:].replace("_", " ") if value.startswith("_") else value for name, value in told}
 
 

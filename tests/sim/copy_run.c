@@ -23,8 +23,11 @@ static enum place place_of(uintptr_t at) {
 
 /* What the page tables would tell as well, but without a word. */
 static void check_mapped(enum place place, uintptr_t at, size_t bytes) {
-  if (place == PLACE_MAPPED && vmm_lacks(at, bytes))
+  if (place != PLACE_MAPPED)
+    return;
+  if (vmm_lacks(at, bytes))
     process_illegal_address(at, "copy or memory set");
+  vmm_touch(at, bytes);
 }
 
 static bool on_card(enum place place) { return place >= PLACE_PLAIN; }

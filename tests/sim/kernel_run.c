@@ -23,7 +23,9 @@ typedef void (*walker)(struct walk *walk, uint64_t *at, uint64_t first, uint64_t
 /* False: the kernel ends here. */
 static bool check_access(const struct work *work, CUdeviceptr at, size_t bytes) {
   bool may = memory_covers(at, bytes) && !vmm_forbids(at, bytes, work->gpu);
-  if (!may)
+  if (may)
+    vmm_touch(at, bytes);
+  else
     process_set_fault(CUDA_ERROR_ILLEGAL_ADDRESS, at, work->kernel.kernel->name);
   return may;
 }

@@ -94,4 +94,8 @@ GS_SIM_API void gs_sim_set_callback(void (*callback)(void));
 /* Bytes of the managed range that are on the card; of this process, so only in the driver itself. */
 GS_SIM_API uint64_t gs_sim_resident_bytes(uint64_t device_pointer, uint64_t bytes);
 
+/* Before a test writes all of a range by the processor: it takes fewer page faults then. In the driver itself
+ * only. */
+GS_SIM_API void gs_sim_touch(uint64_t device_pointer, uint64_t bytes);
+
 #endif

@@ -23,7 +23,12 @@
 #include "objects.h"
 #include "process.h"
 #include "shared.h"
+#include "sim.h"
 #include "vmm.h"
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* glibc 2.37 */
+#endif
 
 struct physical {
   struct physical *next;
@@ -612,3 +617,20 @@ bool vmm_lacks(CUdeviceptr at, size_t bytes) { return is_reserved(at) && !range_
 bool vmm_forbids(CUdeviceptr at, size_t bytes, unsigned gpu) {
   return is_reserved(at) && !range_holds(at, bytes, (int)gpu);
 }
+
+/* Why: shared memory comes in small pages, and a fault for each takes eight times as long. Only from
+ * Linux 6.1 on. */
+void vmm_touch(CUdeviceptr at, size_t bytes) {
+  CUdeviceptr end = at + bytes;
+  if (!is_reserved(at))
+    return;
+  for (at = (at + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES; at + PAGE_BYTES <= end; at += PAGE_BYTES) {
+    unsigned char present = 1;
+    if (mincore((void *)(uintptr_t)at, 1, &present) < 0 || present)
+      continue;
+    (void)*(volatile char *)(uintptr_t)at; /* what is entirely empty does not collapse */
+    madvise((void *)(uintptr_t)at, PAGE_BYTES, MADV_COLLAPSE);
+  }
+}
+
+void gs_sim_touch(uint64_t device_pointer, uint64_t bytes) { vmm_touch(device_pointer, bytes); }

@@ -24,5 +24,8 @@ bool vmm_find(CUdeviceptr at, struct vmm_info *info);
 bool vmm_lacks(CUdeviceptr at, size_t bytes);
 /* The same, or not all of it is open to work of this GPU. */
 bool vmm_forbids(CUdeviceptr at, size_t bytes, unsigned gpu);
+/* Before all of a range is touched: whole pages of it that nobody has touched come as huge pages, where the
+ * kernel can. */
+void vmm_touch(CUdeviceptr at, size_t bytes);
 
 #endif

@@ -193,37 +193,33 @@ static uint64_t sum_of_deltas(uint64_t quarter, uint64_t rounds) {
   return sum;
 }
 
-static uint64_t *copied_to_host(struct worker *worker, int buffer) {
-  uint64_t bytes = worker->words * sizeof(uint64_t);
-  uint64_t *host = malloc(bytes);
-  if (!host)
-    must(CUDA_ERROR_OUT_OF_MEMORY, "malloc");
-  must(cuMemcpyDtoHAsync(host, worker->buffers[buffer], bytes, worker->stream), "cuMemcpyDtoHAsync");
+/* Of the quarter, which is copied to the host. */
+static uint64_t wrong_words(struct worker *worker, int buffer, uint64_t quarter, uint64_t *host) {
+  uint64_t first = quarter_start(worker, quarter), words = quarter_start(worker, quarter + 1) - first;
+  uint64_t seed = seed_of(worker, buffer), added = sum_of_deltas(quarter, worker->rounds_done), wrong = 0;
+  CUdeviceptr at = worker->buffers[buffer] + first * sizeof(uint64_t);
+  must(cuMemcpyDtoHAsync(host, at, words * sizeof(uint64_t), worker->stream), "cuMemcpyDtoHAsync");
   must(cuStreamSynchronize(worker->stream), "cuStreamSynchronize");
-  return host;
-}
-
-static uint64_t wrong_words(const struct worker *worker, const uint64_t *host, uint64_t seed) {
-  uint64_t wrong = 0;
-  for (uint64_t quarter = 0; quarter < QUARTERS; quarter++) {
-    uint64_t added = sum_of_deltas(quarter, worker->rounds_done);
-    for (uint64_t i = quarter_start(worker, quarter); i < quarter_start(worker, quarter + 1); i++)
-      wrong += host[i] != gs_hash(seed, i) + added;
-  }
+  for (uint64_t i = 0; i < words; i++)
+    wrong += host[i] != gs_hash(seed, first + i) + added;
   return wrong;
 }
 
 static void verify(struct worker *worker) {
+  uint64_t *host = malloc((worker->words / QUARTERS + 1) * sizeof(uint64_t));
+  if (!host)
+    must(CUDA_ERROR_OUT_OF_MEMORY, "malloc");
   for (int b = 0; b < options.buffers; b++) {
-    uint64_t *host = copied_to_host(worker, b);
-    uint64_t wrong = wrong_words(worker, host, seed_of(worker, b));
-    free(host);
+    uint64_t wrong = 0;
+    for (uint64_t quarter = 0; quarter < QUARTERS; quarter++)
+      wrong += wrong_words(worker, b, quarter, host);
     if (wrong == 0)
       continue;
     printf("error worker %d buffer %d: %llu wrong words\n", worker->index, b, (unsigned long long)wrong);
     fflush(stdout);
     exit(1);
   }
+  free(host);
 }
 
 static void allocate(struct worker *worker) {

@@ -23,6 +23,7 @@
 #define CARD "small,capacity=64MiB"
 #define PRODUCTION "GPUSHARE_CLASS=production"
 #define OPPORTUNISTIC "GPUSHARE_CLASS=opportunistic"
+#define RUNS_WELL_NS (10 * NS_PER_S) /* as mps.c has it: what ends later is told of anew */
 
 static struct scene scene;
 
@@ -146,14 +147,17 @@ TEST(mps_is_started_watched_and_stopped) {
   pid_t first = control_pid();
   snprintf(line, sizeof line, "start %d visible=- preload=-\n", first);
   CHECK(strstr(notes(), line), "%s", notes());
+  uint64_t begun_ns = clock_now_ns();
   for (int i = 2; i <= 3; i++) {
     kill(control_pid(), SIGKILL);
     await_starts(i);
     await_state(GS_MPS_RUNS);
   }
   process_await_log(scene.daemon, "has ended with signal 9");
-  CHECK(process_log_count(scene.daemon, "no MPS: ") == 1);
-  CHECK(process_log_count(scene.daemon, "has ended with signal 9") == 1);
+  /* Once: on a slow machine twice, if it had run well meanwhile. */
+  int ends = process_log_count(scene.daemon, "has ended with signal 9");
+  CHECK(ends == 1 || (ends == 2 && clock_now_ns() - begun_ns >= RUNS_WELL_NS), "told %d times", ends);
+  CHECK(process_log_count(scene.daemon, "no MPS: ") == ends);
   pid_t last = control_pid();
   scene_stop_daemon(&scene);
   CHECK(strstr(notes(), "quit\n"), "%s", notes());

@@ -13,6 +13,7 @@
 #include "played_clock.h"
 
 #define STEPS 100
+#define AGAIN 10 /* of so many histories, one is lived twice */
 #define USERS 2
 #define CARD (16 * GIB)
 #define DRAIN_NS (20 * NS_PER_MS)
@@ -643,8 +644,10 @@ int main(int argc, char **argv) {
   uint64_t runs = number(argc, argv, 2, "GPUSHARE_RUNS", 1000);
   printf("seed %llu, %llu runs\n", (unsigned long long)seed, (unsigned long long)runs);
   fflush(stdout);
-  for (uint64_t i = 0; i < runs; i++)
-    if (run_history(seed + i) != run_history(seed + i))
+  for (uint64_t i = 0; i < runs; i++) {
+    uint64_t decisions = run_history(seed + i);
+    if (i % AGAIN == 0 && run_history(seed + i) != decisions)
       fail_all("the same history has led to other decisions");
+  }
   return EXIT_SUCCESS;
 }

@@ -222,6 +222,7 @@ static uint64_t word(uint64_t seed, uint64_t i) { return (seed + i) * UINT64_C(0
 void world_fill(void *memory, size_t bytes, uint64_t seed) {
   char *at = memory;
   size_t whole = bytes / 8 * 8;
+  gs_sim_touch((uintptr_t)memory, bytes);
   for (size_t i = 0; i < whole; i += 8)
     *(uint64_t *)(at + i) = word(seed, i);
   for (size_t i = whole; i < bytes; i++)
