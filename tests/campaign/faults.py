@@ -552,6 +552,8 @@ NEVER_FAIL = {
         fwrite_unlocked fputc putchar puts overflow fgets ferror getopt_long""",
     "libraries that are missing, or no such program: tests/metrics, tests/nvml, tests/system/test_mps.c":
         "dlopen dlsym dlerror execvp",
+    "a child's, before it becomes on_job_end; that it has failed is its exit status: tests/unit/test_daemon_hook.c":
+        "execve setpgid",
 }
 
 
