@@ -124,14 +124,14 @@ struct sched_seats {
   uint32_t count;
 };
 
-/* Jobs whose memory may leave for others, in the order in which it does (memory_plan.c): those that are
- * passed over, idle ones, those that stop, those that wait. */
-/* What a job has last given back to the card, since its last grant: copied, and clean or zero. */
+/* What of a job has last left the card, since its last grant: copied, and clean or zero. */
 struct sched_leaving {
   uint64_t turn; /* it was the job's turn of this number */
   uint64_t copied_bytes, spared_bytes;
 };
 
+/* Jobs whose memory may leave for others, in the order in which it does (memory_plan.c): those that are
+ * passed over, idle ones, those that stop, those that wait. */
 enum sched_victim { SCHED_VICTIM_BLOCKED, SCHED_VICTIM_IDLE, SCHED_VICTIM_STOPS, SCHED_VICTIM_WAITS };
 
 /* What is known of an account's holders as of one moment (policy.c). */

@@ -768,11 +768,11 @@ struct gs_msg {
     struct { /* STATUS_MEMORY; gpu: its number. Follows each STATUS_ORIGIN, for those who know it */
       uint32_t job;
       uint32_t pad;
-      uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned: their sum */
       uint64_t copies_bytes;                /* in host memory: copies of what is on the card */
       uint64_t clean_bytes;                 /* of what is on the card, as far as its last leaving has shown */
       uint64_t left_copied_bytes;           /* of that leaving: copied, */
       uint64_t left_spared_bytes;           /* and not, as they were clean or zero */
+      uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned: their sum */
     } memory_status;
     struct {            /* GET_STATUS */
       uint32_t details; /* not 0: STATUS_MEMORY and STATUS_COMMAND, too */

@@ -16,6 +16,7 @@
 
 #include "common/abstract_socket.h"
 #include "common/clock.h"
+#include "common/condition.h"
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/thread.h"
@@ -33,10 +34,11 @@
 #include "memory/swap/passing.h"
 
 #define HANDLE_MAGIC UINT64_C(0x6370695f75706773)
-#define PATIENCE_NS (5 * NS_PER_S) /* with the other process, for each of its packets */
+#define PATIENCE_NS (10 * NS_PER_S) /* with the process that has made the memory, for each of its packets */
+#define ANSWER_NS NS_PER_S          /* with one that opens it: others wait meanwhile */
+#define FULL_NS NS_PER_MS           /* as many descriptors are under way as the user may have */
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
-#define CAPTURES_NS (5 * NS_PER_S) /* how long captures may take to end */
-#define WAITING_MOST 64            /* connections that are not accepted yet */
+#define WAITING_MOST 64 /* connections that are not accepted yet */
 
 /* What a CUipcMemHandle of ours is. The same allocation always has the same. */
 struct ipc_handle {
@@ -69,33 +71,36 @@ static struct desk desk = {.listening.fd = -1}; /* under the lock: the newest */
 
 static struct abstract_name name_of(uint64_t of) { return (struct abstract_name){"ipc", of}; }
 
-/* False: not within PATIENCE_NS. */
-static bool await(const struct descriptor *other, short events) {
+/* False: not within that time. */
+static bool await(const struct descriptor *other, short events, uint64_t patience_ns) {
   struct pollfd awaited = {.fd = other->fd, .events = events};
   int ready;
-  while ((ready = poll(&awaited, 1, (int)(PATIENCE_NS / NS_PER_MS))) < 0 && errno == EINTR)
+  while ((ready = poll(&awaited, 1, (int)(patience_ns / NS_PER_MS))) < 0 && errno == EINTR)
     ;
   return ready > 0;
 }
 
+/* 0, or -errno: the other side does not go on. */
+static int give(const struct lent_name *name, size_t i, const struct descriptor *other) {
+  uint64_t until_ns = clock_now_ns() + ANSWER_NS;
+  int err;
+  while ((err = lending_give(name, i, other)) == -ETOOMANYREFS && clock_now_ns() < until_ns)
+    clock_sleep(FULL_NS);
+  return err == -EAGAIN && await(other, POLLOUT, ANSWER_NS) ? lending_give(name, i, other) : err;
+}
+
 /* A packet of its own says that there is no more. */
 static void answer(const struct descriptor *other, const struct lent_name *name) {
-  int err = 0;
-  for (size_t i = 0; err == 0;) {
-    err = lending_give(name, i, other);
-    if (err == -EAGAIN && await(other, POLLOUT))
-      err = 0;
-    else if (err == 0)
-      i++;
-  }
-  const struct lent_note end = {.error = err};
+  struct lent_note end = {.error = 0};
+  for (size_t i = 0; end.error == 0; i++)
+    end.error = give(name, i, other);
   if (descriptor_is_ours(other))
     send(other->fd, &end, sizeof end, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static void serve(struct descriptor *other) {
   struct request request;
-  if (abstract_is_trusted(other, 0) && await(other, POLLIN) && descriptor_is_ours(other) &&
+  if (abstract_is_trusted(other, 0) && await(other, POLLIN, ANSWER_NS) && descriptor_is_ours(other) &&
       recv(other->fd, &request, sizeof request, MSG_DONTWAIT) == (ssize_t)sizeof request &&
       request.magic == HANDLE_MAGIC && request.key == atomic_load(&key))
     answer(other, &request.name);
@@ -159,14 +164,12 @@ bool ipc_can_share(const struct allocation *allocation) {
          lending_can(allocation->device);
 }
 
-static CUresult refuse(const struct allocation *allocation) {
+static CUresult refuse(const char *what, const char *help) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   if (!atomic_flag_test_and_set(&said))
     log_warn(
-        "this program shares device memory with other processes (CUDA IPC), which %s does not support: set "
-        "GPUSHARE_MEMORY=%s for it",
-        allocation->backend == &backend_swap ? "this driver" : "unified memory",
-        allocation->backend == &backend_swap ? "off" : "swap");
+        "this program shares device memory with other processes (CUDA IPC), which %s does not support: %s",
+        what, help);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -175,27 +178,23 @@ struct sharing {
   struct lent_name name;
 };
 
-struct quiet {
-  struct sharing *sharing;
-  CUresult result;
-};
+static bool holding; /* under the lock: a thread holds a block */
+static struct condition held;
 
-static void hold_quiet(void *argument) {
-  struct quiet *quiet = argument;
-  quiet->result = lending_hold(quiet->sharing->extent, true, &quiet->sharing->name);
-}
-
+/* One thread at a time: the books of a block are changed once. */
 static CUresult hold(void *argument) {
   struct sharing *sharing = argument;
-  CUdevice device = sharing->extent->block->space->device;
-  struct quiet quiet = {.sharing = sharing, .result = CUDA_ERROR_INVALID_CONTEXT};
-  CUresult result = lending_hold(sharing->extent, false, &sharing->name);
-  if (result != CUDA_ERROR_NOT_READY)
-    return result;
-  result = sharing_finish_work(device, CAPTURES_NS);
-  if (result == CUDA_SUCCESS)
-    contexts_any(device, hold_quiet, &quiet);
-  return result == CUDA_SUCCESS ? quiet.result : result;
+  lock_take(&lock);
+  while (holding)
+    condition_wait(&held, &lock, UINT64_MAX);
+  holding = true;
+  lock_release(&lock);
+  CUresult result = lending_hold(sharing->extent, &sharing->name);
+  lock_take(&lock);
+  holding = false;
+  condition_wake_all(&held);
+  lock_release(&lock);
+  return result;
 }
 
 /* Its free waits meanwhile. */
@@ -203,6 +202,8 @@ static CUresult make_handle(CUipcMemHandle *made, const struct allocation *alloc
   static _Atomic bool said;
   struct sharing sharing = {.extent = allocation->object};
   CUresult result = sharing_in_turn(allocation->device, hold, &sharing);
+  if (result == CUDA_ERROR_NOT_PERMITTED)
+    return refuse("memory that has come from another job", "let it have more descriptors open (ulimit -n)");
   if (result != CUDA_SUCCESS)
     return result;
   struct ipc_handle handle = {.magic = HANDLE_MAGIC,
@@ -228,8 +229,10 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     return driver.cuIpcGetMemHandle(pHandle, dptr);
   if (found.origin != ORIGIN_PLAIN)
     return CUDA_ERROR_INVALID_VALUE; /* as the driver says of all that cuMemAlloc has not made */
+  if (found.backend != &backend_swap)
+    return refuse("unified memory", "set GPUSHARE_MEMORY=swap for it");
   if (!ipc_can_share(&found) || !answer_from_now_on())
-    return refuse(&found);
+    return refuse("this driver or sandbox", "set GPUSHARE_MEMORY=off for it");
   if (!ledger_pin(&account_addresses, found.base, found.sequence, &pinned))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = make_handle(pHandle, &pinned);
@@ -244,7 +247,7 @@ struct import {
   struct ipc_handle handle;
   CUdeviceptr base; /* of the block */
   uint64_t block_bytes, mapped_bytes;
-  CUdevice device;
+  CUdevice device, opener; /* the memory's, and that of the context */
   CUcontext context;
   unsigned references;
 };
@@ -297,7 +300,7 @@ static CUresult take_piece(struct import *import, const struct descriptor *other
   struct lent_note note;
   CUmemGenericAllocationHandle piece;
   CUresult result;
-  if (!await(other, POLLIN))
+  if (!await(other, POLLIN, PATIENCE_NS))
     return CUDA_ERROR_INVALID_HANDLE;
   ssize_t n = passing_borrow(other, &note, sizeof note, &piece, &result);
   if (result != CUDA_SUCCESS)
@@ -351,8 +354,9 @@ static CUresult fetch(struct import *import, CUdevice current) {
 static bool enter(const struct import *import) {
   struct allocation entry = {.base = address_of(import),
                              .span = import->handle.bytes,
-                             .backing = BACKING_PINNED,
+                             .backing = BACKING_PINNED_SHARED,
                              .backend = &backend_opened,
+                             .context = import->context,
                              .device = import->device,
                              .origin = ORIGIN_OBJECT};
   blocks_note_range(import->base, import->block_bytes);
@@ -383,25 +387,24 @@ static bool reuse(const struct ipc_handle *handle, CUcontext context, CUdevicept
   return known != NULL;
 }
 
-/* False in *kept: another thread has come first. */
+/* False in *kept: another thread has come first. The entry is made without the lock: one in its way may have
+ * to be told of to the daemon. */
 static CUresult list(struct import *import, CUdeviceptr *address, bool *kept) {
-  CUresult result = CUDA_SUCCESS;
+  if (!enter(import))
+    return CUDA_ERROR_OUT_OF_MEMORY;
   lock_take(&lock);
   struct import *known = find(&import->handle, import->context);
-  if (known) {
-    known->references++;
-    *address = address_of(known);
-  } else if (enter(import)) {
-    import->references = 1;
+  *kept = !known;
+  if (!known) {
     import->next = imports;
-    imports = import;
-    *address = address_of(import);
-    *kept = true;
-  } else {
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+    imports = known = import;
   }
+  known->references++;
+  *address = address_of(known);
   lock_release(&lock);
-  return result;
+  if (!*kept)
+    leave(import);
+  return CUDA_SUCCESS;
 }
 
 static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, CUdevice device,
@@ -411,6 +414,7 @@ static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, 
     return CUDA_ERROR_OUT_OF_MEMORY;
   import->handle = *handle;
   import->context = context;
+  import->opener = device;
   bool kept = false;
   CUstreamCaptureMode mode = capture_relax();
   CUresult result = fetch(import, device);
@@ -427,35 +431,11 @@ static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, 
   return result;
 }
 
-static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *given, unsigned int flags,
-                            CUresult (*native)(CUdeviceptr *, CUipcMemHandle, unsigned int)) {
-  struct ipc_handle handle;
-  CUdevice device;
-  CUcontext context;
-  memcpy(&handle, given, sizeof handle);
-  if (handle.magic != HANDLE_MAGIC || !device_current(&device, &context))
-    return native(address, *given, flags);
-  if (!address || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
-    return CUDA_ERROR_INVALID_VALUE;
-  if (handle.key && handle.key == atomic_load(&key))
-    return CUDA_ERROR_INVALID_CONTEXT; /* as the driver says of a process' own */
-  return reuse(&handle, context, address) ? CUDA_SUCCESS : open_new(address, &handle, device, context);
-}
-
-CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
-  return open_handle(pdptr, &handle, Flags, driver.cuIpcOpenMemHandle);
-}
-
-CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
-  return open_handle(pdptr, &handle, Flags, driver.cuIpcOpenMemHandle_v2);
-}
-
 /* ---- ends ---- */
 
 static struct import *ended; /* under the lock: closed, and may be in use still */
 
 static bool is_at(const struct import *import, uint64_t address) { return address_of(import) == address; }
-static bool is_of(const struct import *import, uint64_t device) { return import->device == (CUdevice)device; }
 static bool is_in(const struct import *import, uint64_t context) {
   return (uintptr_t)import->context == context;
 }
@@ -471,13 +451,6 @@ static struct import *take(struct import **list, bool (*fits)(const struct impor
   return found;
 }
 
-static struct import *take_ended(CUdevice device) {
-  lock_take(&lock);
-  struct import *found = take(&ended, is_of, (uint64_t)device);
-  lock_release(&lock);
-  return found;
-}
-
 static struct import *take_in(CUcontext context) {
   lock_take(&lock);
   struct import *found = take(&imports, is_in, (uintptr_t)context);
@@ -489,36 +462,94 @@ static struct import *take_in(CUcontext context) {
   return found;
 }
 
-/* Once no work uses it, as a free does. Not now, if that would invalidate a capture. */
-static void end_all_closed(CUdevice device) {
-  gate_await_work(device);
-  gate_forbid_stop(device);
-  if (sharing_finish_work(device, 0) == CUDA_SUCCESS) {
+static struct import *take_all_ended(void) {
+  lock_take(&lock);
+  struct import *all = ended;
+  ended = NULL;
+  lock_release(&lock);
+  return all;
+}
+
+static void put_back(struct import *all) {
+  lock_take(&lock);
+  while (all) {
+    struct import *next = all->next;
+    all->next = ended;
+    ended = all;
+    all = next;
+  }
+  lock_release(&lock);
+}
+
+/* Of those that are closed by now, once no work uses them, as a free does. Not now, if that would invalidate
+ * a capture. */
+static void end_closed(CUdevice opener) {
+  struct import *all = take_all_ended();
+  uint64_t devices = 0;
+  for (const struct import *import = all; import; import = import->next)
+    devices |= sharing_devices(import->device) | sharing_devices(import->opener);
+  if (!all)
+    return;
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (devices >> device & 1)
+      gate_await_work(device);
+  gate_forbid_stop(opener);
+  if (sharing_finish_work(devices, 0) == CUDA_SUCCESS) {
     CUstreamCaptureMode mode = capture_relax();
-    struct import *import;
-    while ((import = take_ended(device)))
-      end(import);
+    for (struct import *next; all; all = next) {
+      next = all->next;
+      end(all);
+    }
     capture_unrelax(mode);
   }
   gate_allow_stop();
+  put_back(all);
+}
+
+/* ---- the calls ---- */
+
+static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *given, unsigned int flags,
+                            CUresult (*native)(CUdeviceptr *, CUipcMemHandle, unsigned int)) {
+  struct ipc_handle handle;
+  CUdevice device;
+  CUcontext context;
+  memcpy(&handle, given, sizeof handle);
+  if (handle.magic != HANDLE_MAGIC || !device_current(&device, &context))
+    return native(address, *given, flags);
+  if (!address || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (handle.key && handle.key == atomic_load(&key))
+    return CUDA_ERROR_INVALID_CONTEXT; /* as the driver says of a process' own */
+  if (reuse(&handle, context, address))
+    return CUDA_SUCCESS;
+  end_closed(device); /* where a capture was open as they were closed */
+  return open_new(address, &handle, device, context);
+}
+
+CUresult hook_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return open_handle(pdptr, &handle, Flags, driver.cuIpcOpenMemHandle);
+}
+
+CUresult hook_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
+  return open_handle(pdptr, &handle, Flags, driver.cuIpcOpenMemHandle_v2);
 }
 
 CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
-  CUdevice device = 0;
+  CUdevice opener = 0;
   bool last = false;
   lock_take(&lock);
   struct import *import = imports;
   while (import && !is_at(import, dptr))
     import = import->next;
   if (import && (last = --import->references == 0)) {
-    device = import->device;
+    opener = import->opener;
     leave(take(&imports, is_at, dptr));
     import->next = ended;
     ended = import;
   }
   lock_release(&lock);
   if (last)
-    end_all_closed(device);
+    end_closed(opener);
   return import ? CUDA_SUCCESS : driver.cuIpcCloseMemHandle(dptr);
 }
 
@@ -530,11 +561,26 @@ void ipc_context_left(CUcontext context) {
   capture_unrelax(mode);
 }
 
+static void change_context(struct import *import, CUcontext from, CUcontext to) {
+  for (; import; import = import->next)
+    if (import->context == from)
+      import->context = to;
+}
+
+void ipc_context_inherited(CUcontext context, CUcontext heir) {
+  lock_take(&lock);
+  change_context(imports, context, heir);
+  change_context(ended, context, heir);
+  lock_release(&lock);
+}
+
 static void forget(void) {
   lock = (struct lock)LOCK(LOCK_IPC);
   descriptor_close(&desk.listening);
   atomic_store(&number, 0);
   atomic_store(&key, 0);
   imports = ended = NULL;
+  holding = false;
+  held = (struct condition){0};
 }
 IN_FORKED_CHILD(forget);

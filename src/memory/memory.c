@@ -218,6 +218,7 @@ void memory_context_destroyed(CUcontext context) {
 void memory_green_context_destroyed(CUcontext context, CUcontext primary) {
   context_leaving(context, false);
   account_context_inherited(context, primary);
+  ipc_context_inherited(context, primary);
 }
 
 void memory_context_gone(CUcontext context) {

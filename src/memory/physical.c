@@ -712,7 +712,8 @@ static CUresult settle_in_turn(void *argument) {
   struct physical *held = exchange->physical;
   if (!begin_settling(held))
     return CUDA_SUCCESS;
-  exchange->result = held->mapped ? sharing_finish_work(held->device, CAPTURES_NS) : CUDA_SUCCESS;
+  exchange->result =
+      held->mapped ? sharing_finish_work(sharing_devices(held->device), CAPTURES_NS) : CUDA_SUCCESS;
   if (exchange->result == CUDA_SUCCESS)
     exchange_booked(exchange);
   end_settling(held);

@@ -14,9 +14,11 @@
 /* Call `change` where the process may submit to the device, and no work of it is stopped meanwhile. */
 CUresult sharing_in_turn(CUdevice device, CUresult (*change)(void *argument), void *argument);
 
-/* Where no work is stopped: wait for all work that may use memory of the device, also that of other devices.
- * To wait would invalidate a capture: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if one stays open for longer than
- * that. */
-CUresult sharing_finish_work(CUdevice device, uint64_t captures_ns);
+/* Devices, as a mask, whose work may use memory of this one. */
+uint64_t sharing_devices(CUdevice device);
+
+/* Where no work is stopped: wait for all work of these devices. To wait would invalidate a capture:
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if one stays open for longer than that. */
+CUresult sharing_finish_work(uint64_t devices, uint64_t captures_ns);
 
 #endif

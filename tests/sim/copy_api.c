@@ -1,4 +1,5 @@
 /* copy_api.c - the API of copies: every shape, kind of address and stream, brought into one description. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -51,15 +52,17 @@ static bool is_on_card(uintptr_t at, size_t bytes) {
   return range.resident_pages > 0;
 }
 
-/* What is counted says that it has begun. */
+/* What is counted says that it has begun. The first one goes on once its memory has left the card. */
 static CUresult copy_by_processor(CUstream stream, const struct work *work) {
+  static atomic_flag begun = ATOMIC_FLAG_INIT;
   uintptr_t from = work->copy.from.at, to = work->copy.to.at;
   size_t bytes = work->copy.width;
   pthread_mutex_lock(&objects_lock);
   stream_wait_locked(stream);
   pthread_mutex_unlock(&objects_lock);
   process_count(work->gpu, GS_SIM_copied_pageable_bytes, bytes);
-  while (is_on_card(from, bytes) || is_on_card(to, bytes))
+  for (bool first = !atomic_flag_test_and_set(&begun);
+       first && (is_on_card(from, bytes) || is_on_card(to, bytes));)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   memmove((void *)to, (const void *)from, bytes);
   process_count(work->gpu, GS_SIM_copies, 1);

@@ -37,7 +37,7 @@ struct physical {
   unsigned gpu;
   size_t bytes;
   void *memory; /* shared with its mappings */
-  int fd;       /* -1: it can't be exported */
+  int fd;       /* -1: it has no file (yet) */
   ino_t inode;
   uint64_t shared; /* its id in shared.h; 0: it was neither exported nor imported */
   uint64_t id;
@@ -48,6 +48,7 @@ struct mapping {
   CUdeviceptr at;
   size_t bytes;
   unsigned char access[STATE_GPUS]; /* CUmemAccess_flags */
+  unsigned char any;                /* likewise: of hosts */
   struct physical *physical;
 };
 
@@ -187,7 +188,8 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
   return process_check();
 }
 
-enum { FIRST_NUMBER = 700 }; /* those below are the program's */
+enum { FIRST_NUMBER = 700 };            /* those below are the program's */
+#define FILE_AT_ONCE ((size_t)32 << 20) /* smaller memory has a file once it is exported */
 
 static bool is_ours(const struct physical *physical) {
   struct stat file;
@@ -214,7 +216,7 @@ static void make_descriptor(struct physical *physical) {
 
 static bool memory_make(struct physical *physical) {
   physical->fd = -1;
-  if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+  if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && physical->bytes >= FILE_AT_ONCE)
     make_descriptor(physical);
   physical->memory = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE,
                           MAP_SHARED | (physical->fd < 0 ? MAP_ANONYMOUS : 0), physical->fd, 0);
@@ -347,9 +349,37 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
 
 /* ---- between processes ---- */
 
+static int protection_of(const struct mapping *mapping) {
+  unsigned any = mapping->any;
+  for (int g = 0; g < STATE_GPUS; g++)
+    any |= mapping->access[g];
+  return any == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
+         : any == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
+                                                   : PROT_NONE;
+}
+
+/* The same contents in a file, at all the addresses. Why so late: for a moment each file has one of the
+ * program's numbers. No kernel may write meanwhile. vmm.lock is held. */
+static void move_to_file(struct physical *physical) {
+  make_descriptor(physical);
+  if (physical->fd < 0 ||
+      pwrite(physical->fd, physical->memory, physical->bytes, 0) != (ssize_t)physical->bytes ||
+      mmap(physical->memory, physical->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical->fd,
+           0) == MAP_FAILED)
+    return;
+  for (const struct mapping *mapping = vmm.mappings; mapping < vmm.mappings + vmm.count; mapping++) {
+    void *at = (void *)(uintptr_t)mapping->at;
+    if (mapping->physical == physical)
+      mprotect(mremap(physical->memory, 0, mapping->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at), mapping->bytes,
+               protection_of(mapping));
+  }
+}
+
 /* Each time a new one; not of what has been imported. vmm.lock is held. */
 static int export_locked(struct physical *physical) {
   bool again = physical->shared;
+  if (!again && physical->fd < 0 && physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    move_to_file(physical);
   if (!is_ours(physical))
     return -EINVAL;
   int fd = shared_export(physical->fd, &physical->shared);
@@ -530,18 +560,13 @@ static CUresult access_check(const CUmemAccessDesc *desc, size_t count) {
 
 /* The host's processor reads and writes for all GPUs: what one of them may, the mapping must allow. */
 static bool mapping_open(struct mapping *mapping, const CUmemAccessDesc *desc, size_t count) {
-  unsigned any = 0;
+  mapping->any = 0;
   for (size_t i = 0; i < count; i++)
     if (desc[i].location.type == SIM_LOCATION_DEVICE)
       mapping->access[devices[desc[i].location.id].gpu] = (unsigned char)desc[i].flags;
     else
-      any |= (unsigned)desc[i].flags;
-  for (int g = 0; g < STATE_GPUS; g++)
-    any |= mapping->access[g];
-  int protection = any == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? PROT_READ | PROT_WRITE
-                   : any == CU_MEM_ACCESS_FLAGS_PROT_READ    ? PROT_READ
-                                                             : PROT_NONE;
-  return mprotect((void *)(uintptr_t)mapping->at, mapping->bytes, protection) == 0;
+      mapping->any |= (unsigned char)desc[i].flags;
+  return mprotect((void *)(uintptr_t)mapping->at, mapping->bytes, protection_of(mapping)) == 0;
 }
 
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {

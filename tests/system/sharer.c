@@ -1,16 +1,15 @@
 /*
- * sharer.c - memory between processes by CUDA IPC, as the lines of its input say: words, the first a command,
- * the second a slot (0 to 7) for memory. Each line is answered by "done ...", or "error CALL-RESULT".
+ * sharer.c - memory between processes by CUDA IPC, as the lines of its input say: a command, the number of a
+ * slot for memory, and what the command wants to know. Each line is answered by "done ...", or "error
+ * CALL-RESULT".
  *
- *   alloc SLOT BYTES      fresh memory, filled with SEED
- *   share SLOT            the handle, in hexadecimal
- *   open SLOT HANDLE      memory of another process; says at which address, and how long it is
- *   verify SLOT ADDED     all of it is as filled, and as often added to in all processes; else the program
- * ends add SLOT DELTA        to each word close SLOT, free SLOT describe SLOT IS_LEGACY_CUDA_IPC_CAPABLE
- *   async SLOT BYTES      stream-ordered memory
- *   capture, uncapture    a stream capture is open meanwhile
- *   closefrom             all descriptors are closed, but for input and output, and those of the simulated
- * driver reset                 the primary context, and with it all memory
+ * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. share: its handle, in
+ * hexadecimal. open: memory of that handle; answers its address, the base of that, and its bytes. verify: all
+ * of it is as filled and added to so often; else the program ends. add: so much to each word. close, free,
+ * describe (IS_LEGACY_CUDA_IPC_CAPABLE).
+ *
+ * capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are closed but for input
+ * and output, and those of the simulated driver. reset: the primary context, and with it all memory.
  */
 #include <stdio.h>
 #include <stdlib.h>

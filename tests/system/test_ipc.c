@@ -235,8 +235,9 @@ TEST(descriptors_are_closed) {
   end(maker, user);
 }
 
-/* Memory that has come from another process the driver does not export again. */
-TEST(memory_that_was_passed_on) {
+/* Memory that has come from another process the driver does not export again: only what it came with can be
+ * passed on. If the program has closed that, the handle is refused, and the memory is as it was. */
+static void share_what_was_passed_on(bool closes) {
   char handle[LINE];
   begin("on");
   struct process *maker = start(swap), *other = start(swap);
@@ -252,16 +253,24 @@ TEST(memory_that_was_passed_on) {
   }
   ask(maker, "add 0 1", NULL);
   CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
-  ask(maker, "closefrom", NULL); /* also what it came with */
-  share(maker, 0, handle);
+  if (closes) {
+    ask(maker, "closefrom", NULL);
+    expect_error(maker, "share 0", 801);
+    CHECK(process_log_count(maker, "ulimit -n") == 1);
+  } else {
+    share(maker, 0, handle);
+    ask(other, "free 0", NULL);
+    ask(other, opening(1, handle), NULL);
+    ask(other, "verify 1 4", NULL);
+    ask(other, "add 1 1", NULL);
+    ask(maker, "add 0 -1", NULL);
+  }
   ask(maker, "verify 0 4", NULL);
-  ask(other, "free 0", NULL);
-  ask(other, opening(1, handle), NULL);
-  ask(other, "verify 1 4", NULL);
-  ask(other, "add 1 1", NULL);
-  ask(maker, "verify 0 5", NULL);
   end(maker, other);
 }
+
+TEST(memory_that_was_passed_on) { share_what_was_passed_on(false); }
+TEST(memory_that_was_passed_on_and_closed) { share_what_was_passed_on(true); }
 
 /* To wait for work would invalidate a capture. */
 TEST(while_a_capture_is_open) {
@@ -281,6 +290,26 @@ TEST(while_a_capture_is_open) {
   ask(user, "close 0", NULL);
   ask(maker, "free 0", NULL);
   CHECK(scene_card(&scene, 0).pinned_bytes < 8 * MIB);
+  end(maker, user);
+}
+
+/* Small memory stays on the card anyhow, under `managed`, too: sharing it changes no books. */
+TEST(small_memory_beside_unified) {
+  static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(managed), *user = start(managed);
+  for (int i = 0; i < 3; i++) {
+    ask(maker, "alloc 0 65536", NULL);
+    await_pinned(2 * MIB, "a block for small ones");
+    share(maker, 0, handle);
+    ask(user, opening(0, handle), NULL);
+    ask(user, "verify 0 0", NULL);
+    ask(user, "close 0", NULL);
+    await_pinned(2 * MIB, "it is the same");
+    ask(maker, "free 0", NULL);
+    await_pinned(0, "it has ended");
+  }
   end(maker, user);
 }
 

@@ -30,10 +30,10 @@ struct lent_note {
 /* Whether memory of the device can be shared so. */
 bool lending_can(CUdevice device);
 
-/* In the process' turn: the extent's block is held, and its name is *name. What is not of the driver's memory
- * for this process needs `quiet`: no work uses the block, a context of the device is current.
- * CUDA_ERROR_NOT_READY: try again so. The books are changed here. */
-CUresult lending_hold(struct extent *extent, bool quiet, struct lent_name *name);
+/* In the process' turn, by one thread at a time: the extent's block is held, and its name is *name. The books
+ * are changed here. CUDA_ERROR_NOT_PERMITTED: some of its memory has come from another process, and no
+ * descriptor of it is left. */
+CUresult lending_hold(struct extent *extent, struct lent_name *name);
 
 /* A descriptor of piece `i` of the block, with its note, to the other side. 0 or -errno: -ENOENT: it is gone.
  */

@@ -57,7 +57,7 @@ void space_unlock(struct space *space) {
   space->resized = false;
   lock_release(&space->lock);
   budget_release(space->device, space->backing, refund_bytes);
-  budget_release(space->device, BACKING_PINNED, refund_held_bytes);
+  budget_release(space->device, BACKING_PINNED_SHARED, refund_held_bytes);
   if (resized)
     slabs_need(space->device, BACKING_SWAP, atomic_load(&space->total_bytes));
 }
