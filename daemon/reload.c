@@ -129,8 +129,6 @@ static void begin(struct program *program) {
   program->signalled = false;
   list_each(node, &program->server.reloads) program->applies |=
       !list_entry(node, struct peer, reload_link)->only_looks;
-  if (program->applies)
-    notify_reloading(&program->notify, program->read_ns);
   if (thread_start(NULL, read_apart, program) < 0)
     read_and_tell(program);
 }
@@ -166,6 +164,7 @@ void reload_on_signal(struct program *program, struct log_text by) {
   program->reads_how = "SIGHUP";
   program->reads_by = by;
   program->signalled = true;
+  notify_reloading(&program->notify, clock_now_ns());
   if (!program->reads)
     begin(program);
 }
@@ -175,6 +174,7 @@ void reload_on_peer(struct server *server, const struct peer *peer) {
   if (!peer->only_looks) {
     program->reads_how = "gpusharectl reload";
     program->reads_by = label_peer(peer);
+    notify_reloading(&program->notify, clock_now_ns());
   }
   if (!program->reads)
     begin(program);
