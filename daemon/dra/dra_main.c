@@ -151,7 +151,7 @@ static void publish(struct program *program) {
 static void on_health(struct health *health) {
   struct program *program = list_entry(health, struct program, health);
   if (health->daemon_answers)
-    preparer_allot_all(&program->preparer);
+    preparer_bind_all(&program->preparer);
   publish(program);
 }
 
@@ -166,6 +166,8 @@ static void on_look(struct timer *timer, uint64_t now_ns) {
   struct program *program = list_entry(timer, struct program, look);
   rpc_listener_renew(&program->listener);
   preparer_look_for_pods(&program->preparer);
+  if (program->health.daemon_answers)
+    preparer_bind(&program->preparer);
   timer->due_ns = now_ns + LOOK_NS;
 }
 
