@@ -201,6 +201,19 @@ class Claims(unittest.TestCase):
             (here.path / "hidden").rename(socket)
             wait_until("the pod", lambda: here.allotted(claim.pods[1]) == (8 * GIB, 25))
 
+    def test_after_a_slow_look_there_is_a_pause(self):
+        with scene() as here:
+            here.wait_devices(2)
+            claim = Claim(own=False)
+            self.prepared(here, claim)
+            here.api.delays.append(("resourceclaims", 6))
+            asked = here.api.count("GET", claim.path)
+            here.api.wait("a slow look", lambda: here.api.count("GET", claim.path) > asked, 60)
+            here.api.delays.clear()
+            asked = here.api.count("GET", claim.path)
+            time.sleep(4)
+            self.assertEqual(here.api.count("GET", claim.path), asked)
+
     def test_without_a_daemon_nothing_is_prepared(self):
         with scene(daemon=False) as here:
             claim = Claim()
