@@ -138,7 +138,7 @@ TEST(no_memory_is_granted_twice) {
     size_t count = 1 + random_below(8), share_count = 0;
     list_init(&claims);
     for (size_t i = 0; i < count; i++) {
-      char uid[8], pods[2][8];
+      char uid[32], pods[2][32];
       snprintf(uid, sizeof uid, "0a-%zu", i);
       for (size_t pod = 0; pod < 2; pod++)
         snprintf(pods[pod], sizeof pods[pod], "0b-%u", random_below(8));
@@ -147,7 +147,7 @@ TEST(no_memory_is_granted_twice) {
       granted += of[i]->devices[0].memory_bytes;
     }
     for (unsigned pod = 0; pod < 8; pod++) {
-      char uid[8];
+      char uid[32];
       size_t known = 0;
       snprintf(uid, sizeof uid, "0b-%u", pod);
       struct gs_msg msg = claims_allotment(&claims, uid, &gpus.at[0]);
