@@ -247,6 +247,7 @@ struct claim *claim_read(json_t *object, const char *pool, const struct gpus *gp
     return NULL;
   }
   claim->object = json_incref(object);
+  claim->unbound = true;
   list_init(&claim->link);
   if (read_all(claim, pool, gpus, why))
     return claim;
@@ -303,33 +304,73 @@ static bool is_for(const struct claim *claim, const char *pod) {
   return false;
 }
 
-/* FNV-1a, continued. */
-static uint64_t mix(uint64_t hash, const char *text) {
+static bool is_of(const struct claim *claim, const struct gpu *gpu) {
+  for (size_t i = 0; i < claim->device_count; i++)
+    if (claim->devices[i].gpu == gpu)
+      return true;
+  return false;
+}
+
+static bool meets_group(const struct list *claims, const struct claim *claim) {
+  list_each(node, claims) {
+    const struct claim *other = list_entry(node, struct claim, link);
+    for (size_t i = 0; i < claim->pod_count && other->together; i++)
+      if (is_for(other, claim->pods[i]))
+        return true;
+  }
+  return false;
+}
+
+/* Sets `together` of the pod's claims of the GPU, then of those with a pod in common with one that has it. */
+static void find_group(const struct list *claims, const char *pod, const struct gpu *gpu) {
+  list_each(node, claims) {
+    struct claim *claim = list_entry(node, struct claim, link);
+    claim->together = is_of(claim, gpu) && is_for(claim, pod);
+  }
+  for (bool grows = true; grows;) {
+    grows = false;
+    list_each(node, claims) {
+      struct claim *claim = list_entry(node, struct claim, link);
+      if (!claim->together && is_of(claim, gpu) && meets_group(claims, claim))
+        claim->together = grows = true;
+    }
+  }
+}
+
+/* FNV-1a. */
+static uint64_t hash_of(const char *text) {
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
   for (; *text; text++)
     hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
   return hash;
 }
 
+/* Why one share for a group: the memory of a claim in common would count in each share that it is part of. */
 struct gs_msg claims_allotment(const struct list *claims, const char *pod, const struct gpu *gpu) {
   struct gs_msg msg = wire_msg(GS_ALLOT, GS_GPU_ALL);
-  bool bounded = true;
+  bool bounded = true, first = true;
   snprintf(msg.allot.pod, sizeof msg.allot.pod, "%s", pod);
   parse_uuid(gpu->uuid, msg.allot.uuid);
   msg.allot.class = GS_CLASS_UNSAID;
+  find_group(claims, pod, gpu);
   list_each(node, claims) {
     const struct claim *claim = list_entry(node, struct claim, link);
-    uint64_t of_claim = mix(UINT64_C(0xcbf29ce484222325), claim->uid);
-    for (size_t i = 0; i < claim->device_count && is_for(claim, pod); i++) {
+    if (!claim->together)
+      continue;
+    /* The least one: the same for all pods of the group, and it seldom changes as claims come and go. */
+    uint64_t of_claim = hash_of(claim->uid);
+    if (first || of_claim < msg.allot.share)
+      msg.allot.share = of_claim;
+    first = false;
+    for (size_t i = 0; i < claim->device_count; i++) {
       const struct claim_device *device = &claim->devices[i];
       if (device->gpu != gpu)
         continue;
       bounded &= device->memory_bytes > 0;
       msg.allot.limit_bytes += device->memory_bytes;
       msg.allot.weight += device->weight;
-      if (device->class != GS_CLASS_UNSAID)
+      if (device->class != GS_CLASS_UNSAID && is_for(claim, pod))
         msg.allot.class = device->class;
-      /* The same for all pods with the same claims, in any order. */
-      msg.allot.share ^= of_claim * (2 * i + 1);
     }
   }
   if (!bounded)
@@ -337,4 +378,15 @@ struct gs_msg claims_allotment(const struct list *claims, const char *pod, const
   if (msg.allot.weight > GS_WEIGHT_MAX)
     msg.allot.weight = GS_WEIGHT_MAX;
   return msg;
+}
+
+void claims_unbind(const struct list *claims, const struct claim *claim) {
+  for (size_t i = 0; i < claim->device_count; i++)
+    for (size_t pod = 0; pod < claim->pod_count; pod++) {
+      find_group(claims, claim->pods[pod], claim->devices[i].gpu);
+      list_each(node, claims) {
+        struct claim *other = list_entry(node, struct claim, link);
+        other->unbound |= other->together;
+      }
+    }
 }

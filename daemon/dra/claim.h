@@ -40,6 +40,10 @@ struct claim {
   size_t pod_count;
   struct claim_device devices[CLAIM_DEVICES_MAX]; /* of this driver and node */
   size_t device_count;
+  bool together;    /* claims_allotment's */
+  bool unbound;     /* the daemon has yet to be told what its pods have */
+  bool look_failed; /* the last look at the API server, which has been said */
+  bool bind_failed; /* likewise what the daemon was told */
 };
 
 /* Of an object, which is kept; GPUs must live as long. NULL and why. From malloc. */
@@ -58,7 +62,11 @@ void claim_cdi_name(const struct claim *claim, size_t i, char name[CLAIM_NAME_SI
 /* The CDI spec. NULL: no memory. */
 json_t *claim_cdi_spec(const struct claim *claim, const struct container_terms *terms);
 
-/* ALLOT: what the pod has of the GPU by all claims of the list together; weight 0: nothing. */
+/* ALLOT: what the pod has of the GPU by the claims of the list; weight 0: nothing. Pods with a claim in
+ * common, directly or by others, are a group with one share: the sum of their claims. */
 struct gs_msg claims_allotment(const struct list *claims, const char *pod, const struct gpu *gpu);
+
+/* The claim has come, changed or gone: the claims of each group that one of its pods is in become unbound. */
+void claims_unbind(const struct list *claims, const struct claim *claim);
 
 #endif

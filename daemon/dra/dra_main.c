@@ -18,6 +18,7 @@
 #define MEMORY_PERCENT_MAX 1000
 /* Between looks at the socket's file and at claims that pods share. */
 #define LOOK_NS (5 * NS_PER_S)
+#define LOOK_PAUSE_FACTOR 4 /* so many times as long as a look takes */
 /* A daemon that starts together with this program has so long to answer before the GPUs are withdrawn. */
 #define FIRST_PUBLISHED_NS (30 * NS_PER_S)
 
@@ -151,7 +152,7 @@ static void publish(struct program *program) {
 static void on_health(struct health *health) {
   struct program *program = list_entry(health, struct program, health);
   if (health->daemon_answers)
-    preparer_allot_all(&program->preparer);
+    preparer_bind_all(&program->preparer);
   publish(program);
 }
 
@@ -162,11 +163,15 @@ static void on_first(struct timer *timer, uint64_t now_ns) {
     publish(program);
 }
 
+/* Why a longer pause after a long look: the kubelet's calls wait meanwhile. */
 static void on_look(struct timer *timer, uint64_t now_ns) {
   struct program *program = list_entry(timer, struct program, look);
   rpc_listener_renew(&program->listener);
   preparer_look_for_pods(&program->preparer);
-  timer->due_ns = now_ns + LOOK_NS;
+  if (program->health.daemon_answers)
+    preparer_bind(&program->preparer);
+  uint64_t end_ns = clock_now_ns(), pause_ns = LOOK_PAUSE_FACTOR * (end_ns - now_ns);
+  timer->due_ns = end_ns + (pause_ns > LOOK_NS ? pause_ns : LOOK_NS);
 }
 
 static void on_registered(struct preparer *preparer) {

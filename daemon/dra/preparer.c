@@ -31,7 +31,7 @@ static struct claim *find_claim(const struct preparer *preparer, const char *uid
 
 /* ---- the daemon ---- */
 
-/* The daemon's answer to a message: 0, or -errno and why. */
+/* 0: it is done. 1: the daemon refuses, and why. -errno: it does not answer, and why. */
 static int ask_daemon(int fd, const struct gs_msg *question, char why[WHY_SIZE]) {
   uint64_t end_ns = clock_now_ns() + DAEMON_PATIENCE_NS, now_ns;
   struct pollfd readable = {.fd = fd, .events = POLLIN};
@@ -48,33 +48,88 @@ static int ask_daemon(int fd, const struct gs_msg *question, char why[WHY_SIZE])
     snprintf(why, WHY_SIZE, "the daemon does not take what was granted: %s", strerror(-err));
   else if (answer.status < 0)
     snprintf(why, WHY_SIZE, "the daemon refuses what was granted: %s", answer.reply.text);
-  return err < 0 ? err : answer.status;
+  return err < 0 ? err : answer.status < 0;
 }
 
-/* Tells what each pod of the claim has of each of its GPUs, by all claims that are prepared now. */
-static int allot(const struct preparer *preparer, const struct claim *claim, char why[WHY_SIZE]) {
+static int connect_daemon(const struct preparer *preparer, char why[WHY_SIZE]) {
   const char *socket = preparer->store.container->socket;
-  int fd = wire_connect_patiently(socket, DAEMON_PATIENCE_NS), err = 0;
-  if (fd < 0) {
+  int fd = wire_connect_patiently(socket, DAEMON_PATIENCE_NS);
+  if (fd < 0)
     snprintf(why, WHY_SIZE, "no daemon answers at %s: %s", socket, strerror(-fd));
-    return fd;
-  }
+  return fd;
+}
+
+/* Tells what each pod of the claim has of each of its GPUs, by all claims that are prepared now. As
+ * ask_daemon. */
+static int allot_over(int fd, const struct preparer *preparer, struct claim *claim, char why[WHY_SIZE]) {
+  int err = 0;
   for (size_t pod = 0; pod < claim->pod_count; pod++)
     for (size_t i = 0; i < claim->device_count && err == 0; i++) {
       struct gs_msg msg = claims_allotment(&preparer->claims, claim->pods[pod], claim->devices[i].gpu);
       err = ask_daemon(fd, &msg, why);
     }
+  claim->unbound = err != 0;
+  return err;
+}
+
+static int allot(const struct preparer *preparer, struct claim *claim, char why[WHY_SIZE]) {
+  int fd = connect_daemon(preparer, why);
+  if (fd < 0)
+    return fd;
+  int err = allot_over(fd, preparer, claim, why);
   close(fd);
   return err;
 }
 
-void preparer_allot_all(struct preparer *preparer) {
+/* Each failure is said once. */
+static void note_bind(struct claim *claim, int err, const char *why) {
+  if (err != 0)
+    log_line(claim->bind_failed ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR, "claim %s/%s is not bound yet: %s",
+             claim->namespace, claim->name, why);
+  claim->bind_failed = err != 0;
+}
+
+void preparer_bind(const struct preparer *preparer) {
   char why[WHY_SIZE];
+  int fd = -1, err = 0;
   list_each(node, &preparer->claims) {
-    const struct claim *claim = list_entry(node, struct claim, link);
-    if (allot(preparer, claim, why) < 0)
-      log_error("claim %s/%s is not bound: %s", claim->namespace, claim->name, why);
+    struct claim *claim = list_entry(node, struct claim, link);
+    if (!claim->unbound)
+      continue;
+    if (fd < 0)
+      err = fd = connect_daemon(preparer, why);
+    if (fd >= 0)
+      err = allot_over(fd, preparer, claim, why);
+    note_bind(claim, err, why);
+    if (err < 0) /* the others would wait as long */
+      break;
   }
+  if (fd >= 0)
+    close(fd);
+}
+
+void preparer_bind_all(const struct preparer *preparer) {
+  list_each(node, &preparer->claims) list_entry(node, struct claim, link)->unbound = true;
+  preparer_bind(preparer);
+}
+
+/* A claim that is in no list any more: its pods have what other claims give them. No container has it: nobody
+ * is unbound by what the daemon does not hear. */
+static void let_go(const struct preparer *preparer, struct claim *claim) {
+  char why[WHY_SIZE];
+  claims_unbind(&preparer->claims, claim);
+  int err = allot(preparer, claim, why);
+  if (err != 0)
+    log_warn("the daemon is not told what pods of claim %s/%s have no more: %s", claim->namespace,
+             claim->name, why);
+  if (err >= 0)
+    preparer_bind(preparer);
+  claim_free(claim);
+}
+
+static void forget(const struct preparer *preparer, struct claim *claim) {
+  list_remove(&claim->link);
+  let_go(preparer, claim);
 }
 
 /* ---- the API server ---- */
@@ -86,14 +141,16 @@ static bool is_name(const char *text) {
          strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.") == size && text[0] != '.';
 }
 
-/* As the API server has it now; NULL and why. */
+/* As the API server has it now; NULL and why. *reached: the server has answered. */
 static struct claim *fetch_claim(struct preparer *preparer, const char *namespace, const char *name,
-                                 const char *uid, char why[WHY_SIZE]) {
+                                 const char *uid, bool *reached, char why[WHY_SIZE]) {
   char path[PATH_SIZE];
   json_t *object = NULL;
   struct claim *claim = NULL;
   snprintf(path, sizeof path, RESOURCE_API "/namespaces/%s/resourceclaims/%s", namespace, name);
-  if (api_call(&preparer->api, "GET", path, NULL, &object, why) == 200)
+  int status = api_call(&preparer->api, "GET", path, NULL, &object, why);
+  *reached = status > 0;
+  if (status == 200)
     claim = claim_read(object, preparer->node, preparer->gpus, why);
   json_decref(object);
   if (!claim || strcmp(claim->uid, uid) == 0)
@@ -109,14 +166,17 @@ static bool has_same_pods(const struct claim *a, const struct claim *b) {
   return a->pod_count == b->pod_count && memcmp(a->pods, b->pods, a->pod_count * sizeof a->pods[0]) == 0;
 }
 
-/* False: the API server does not answer as it should. */
+/* False: the API server can't be reached. Each failure is said once. */
 static bool look_for_pods(struct preparer *preparer, struct claim *claim) {
   char why[WHY_SIZE];
-  struct claim *now = fetch_claim(preparer, claim->namespace, claim->name, claim->uid, why);
-  if (!now) {
-    log_debug("claim %s/%s: %s", claim->namespace, claim->name, why);
-    return false;
-  }
+  bool reached;
+  struct claim *now = fetch_claim(preparer, claim->namespace, claim->name, claim->uid, &reached, why);
+  if (!now)
+    log_line(claim->look_failed ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN, "can't look for pods of claim %s/%s: %s",
+             claim->namespace, claim->name, why);
+  claim->look_failed = !now;
+  if (!now)
+    return reached;
   if (has_same_pods(claim, now)) {
     claim_free(now);
     return true;
@@ -126,9 +186,8 @@ static bool look_for_pods(struct preparer *preparer, struct claim *claim) {
   int err = store_put(&preparer->store, now);
   if (err < 0)
     log_error("can't write the files of claim %s/%s: %s", now->namespace, now->name, strerror(-err));
-  if (allot(preparer, claim, why) < 0 || allot(preparer, now, why) < 0) /* those that have left, too */
-    log_error("claim %s/%s is not bound: %s", now->namespace, now->name, why);
-  claim_free(claim);
+  claims_unbind(&preparer->claims, now);
+  let_go(preparer, claim); /* the daemon is told who has left */
   return true;
 }
 
@@ -143,34 +202,29 @@ void preparer_look_for_pods(struct preparer *preparer) {
 
 /* ---- prepare ---- */
 
-/* No container has it: nobody is unbound by what the daemon does not hear. */
-static void forget(const struct preparer *preparer, struct claim *claim) {
-  char why[WHY_SIZE];
-  list_remove(&claim->link);
-  if (allot(preparer, claim, why) < 0)
-    log_warn("the daemon is not told that claim %s/%s has ended: %s", claim->namespace, claim->name, why);
-  claim_free(claim);
-}
-
 static struct claim *prepare(struct preparer *preparer, const Dra__Claim *asked, char why[WHY_SIZE]) {
   if (!claim_uid_is_right(asked->uid) || !is_name(asked->namespace_) || !is_name(asked->name)) {
     snprintf(why, WHY_SIZE, "the claim has no right uid, namespace and name");
     return NULL;
   }
   struct claim *claim = find_claim(preparer, asked->uid);
-  if (claim && claim->shared && look_for_pods(preparer, claim))
+  bool known = claim, reached;
+  if (known && claim->shared) {
+    look_for_pods(preparer, claim);
     claim = find_claim(preparer, asked->uid);
-  bool known = claim;
-  if (!known && !(claim = fetch_claim(preparer, asked->namespace_, asked->name, asked->uid, why)))
+  }
+  if (!known && !(claim = fetch_claim(preparer, asked->namespace_, asked->name, asked->uid, &reached, why)))
     return NULL;
   if (!known)
     list_append(&preparer->claims, &claim->link);
+  claims_unbind(&preparer->claims, claim);
   int err = allot(preparer, claim, why);
-  if (err < 0) {
+  if (err != 0) {
     if (!known)
       claim_free(claim);
     return NULL;
   }
+  preparer_bind(preparer);
   if ((err = store_put(&preparer->store, claim)) < 0) {
     snprintf(why, WHY_SIZE, "can't write the files of the claim: %s", strerror(-err));
     if (!known) {

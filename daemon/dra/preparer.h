@@ -24,8 +24,11 @@ void preparer_close(struct preparer *preparer);
 /* The kubelet's Registration and DRAPlugin. */
 struct rpc_service preparer_service(struct preparer *preparer);
 
-/* The daemon is told of all that has been prepared: it may be a new one. */
-void preparer_allot_all(struct preparer *preparer);
+/* The daemon is told of the claims of which it has not been told yet. Waits for it, some seconds at most. */
+void preparer_bind(const struct preparer *preparer);
+
+/* The same for all claims: the daemon may be a new one. */
+void preparer_bind_all(const struct preparer *preparer);
 
 /* Pods may have come to claims that pods share, of which the kubelet tells nothing. */
 void preparer_look_for_pods(struct preparer *preparer);

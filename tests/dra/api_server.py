@@ -6,6 +6,7 @@ import pathlib
 import ssl
 import subprocess
 import threading
+import time
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 SLICES = f"{RESOURCE}/resourceslices"
@@ -40,6 +41,7 @@ class ApiServer:
         self.tokens = {token}
         self.failures = []  # (method, part of the path, status): the first that fits a request answers it
         self.requests = []  # (method, path, status)
+        self.delays = []  # (part of the path, seconds): how late a request that fits is answered
         self.version = 100
         self.server = None
         make_certificate(self.folder)
@@ -54,6 +56,7 @@ class ApiServer:
 
             def handle_any(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                time.sleep(sum(seconds for part, seconds in outer.delays if part in self.path))
                 status, answer = outer.answer(self.command, self.path, self.headers.get("Authorization"), body)
                 text = json.dumps(answer).encode()
                 self.send_response(status)

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sys
+import time
 import unittest
 
 try:
@@ -156,6 +157,62 @@ class Claims(unittest.TestCase):
             gone = claim.pods.pop(0)
             here.api.put(claim.path, claim.to_object())
             wait_until("the end of the old one", lambda: here.allotted(gone) == (0, 0))
+
+    def test_pods_with_a_claim_in_common_have_the_sum_together(self):
+        with scene() as here:
+            here.wait_devices(2)
+            common = Claim(own=False, pods=3)
+            own = [Claim((UUIDS[0], "256Mi", "5"), name=f"own-{i}") for i in range(3)]
+            for claim, pod in zip(own, common.pods):
+                claim.pods = [pod]
+            self.prepared(here, common, *own)
+            for pod in common.pods:
+                self.assertEqual(here.allotted(pod), (8 * GIB + 3 * (256 << 20), 25 + 3 * 5))
+            here.kubelet.unprepare(common)
+            for pod in common.pods:
+                self.assertEqual(here.allotted(pod), (256 << 20, 5))
+
+    def test_a_claim_that_is_gone_hides_no_other(self):
+        with scene() as here:
+            here.wait_devices(2)
+            gone, claim = Claim(own=False, name="a"), Claim(own=False, name="b")
+            self.prepared(here, gone, claim)
+            here.api.remove(gone.path)
+            claim.pods.append("0b000000-0000-4000-8000-000000000001")
+            here.api.put(claim.path, claim.to_object())
+            wait_until("the new pod", lambda: here.allotted(claim.pods[1]) == (8 * GIB, 25))
+            asked = here.api.count("GET", gone.path, 404)
+            here.api.wait("another look", lambda: here.api.count("GET", gone.path, 404) > asked + 1, 60)
+            said = "warn: can't look for pods of claim users/a"
+            self.assertEqual(here.log.read_text().count(said), 1)
+
+    def test_what_the_daemon_did_not_hear_is_told_again(self):
+        """Its socket is hidden while a pod comes: the driver's old connection shows no new daemon."""
+        with scene() as here:
+            here.wait_devices(2)
+            claim = Claim(own=False)
+            self.prepared(here, claim)
+            socket = here.path / "run" / "daemon.sock"
+            socket.rename(here.path / "hidden")
+            claim.pods.append("0b000000-0000-4000-8000-000000000001")
+            here.api.put(claim.path, claim.to_object())
+            wait_until("a failure", lambda: "no daemon answers at" in here.log.read_text())
+            self.assertIsNone(here.allotted(claim.pods[1]))
+            (here.path / "hidden").rename(socket)
+            wait_until("the pod", lambda: here.allotted(claim.pods[1]) == (8 * GIB, 25))
+
+    def test_after_a_slow_look_there_is_a_pause(self):
+        with scene() as here:
+            here.wait_devices(2)
+            claim = Claim(own=False)
+            self.prepared(here, claim)
+            here.api.delays.append(("resourceclaims", 6))
+            asked = here.api.count("GET", claim.path)
+            here.api.wait("a slow look", lambda: here.api.count("GET", claim.path) > asked, 60)
+            here.api.delays.clear()
+            asked = here.api.count("GET", claim.path)
+            time.sleep(4)
+            self.assertEqual(here.api.count("GET", claim.path), asked)
 
     def test_without_a_daemon_nothing_is_prepared(self):
         with scene(daemon=False) as here:

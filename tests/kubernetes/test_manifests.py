@@ -39,6 +39,7 @@ DRA_DRIVER = sys.argv[4] if len(sys.argv) > 4 else None
 RENDERED = [FOLDER / "base", FOLDER / "overlays/opportunistic", FOLDER / "overlays/runtime-class"]
 DRA = FOLDER / "overlays/dra"
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
+DRA_EXAMPLES = ("claim.yaml", "production-class.yaml")
 VERSIONS = ("1.25", "1.29", "1.37")
 DRA_VERSIONS = ("1.34", "1.36", "1.37")  # that have resource.k8s.io/v1 and consumable capacity
 PATIENCE_S = 30
@@ -79,7 +80,7 @@ class Schemas(unittest.TestCase):
                 yield folder.name, document, DRA_VERSIONS if folder == DRA else VERSIONS
         for path in EXAMPLES:
             for document in kustomize.read_documents(path):
-                yield path.name, document, DRA_VERSIONS if path.name == "claim.yaml" else VERSIONS
+                yield path.name, document, DRA_VERSIONS if path.name in DRA_EXAMPLES else VERSIONS
 
     @unittest.skipUnless(kubernetes_validate, "no kubernetes-validate")
     def test_of_kubernetes(self):
@@ -101,13 +102,12 @@ class Schemas(unittest.TestCase):
     def test_examples_ask_for_what_there_is(self):
         offered = {"gpushare.io/gpu", "gpushare.io/gpu-opportunistic"}
         for path in EXAMPLES:
-            if path.name == "claim.yaml":
+            if path.name in DRA_EXAMPLES:
                 continue
             with self.subTest(path=path.name):
                 (document,) = kustomize.read_documents(path)
                 asked = {resource for c in kustomize.containers(document) for resource in c["resources"]["limits"]}
                 self.assertTrue(asked and asked <= offered)
-
 
     def test_the_example_claims_what_there_is(self):
         template, pod = kustomize.read_documents(FOLDER / "examples/claim.yaml")
@@ -120,6 +120,16 @@ class Schemas(unittest.TestCase):
         self.assertEqual(claim["resourceClaimTemplateName"], template["metadata"]["name"])
         (used,) = kustomize.containers(pod)[0]["resources"]["claims"]
         self.assertEqual(used, {"name": claim["name"], "request": request["name"]})
+
+    def test_what_is_installed_makes_no_job_a_production_job(self):
+        """Any claim may name any class; the example bounds the one that it makes."""
+        for document in kustomize.render(DRA):
+            if document["kind"] == "DeviceClass":
+                self.assertNotIn("config", document["spec"])
+        quota, example = kustomize.read_documents(FOLDER / "examples/production-class.yaml")
+        (config,) = example["spec"]["config"]
+        self.assertEqual(config["opaque"]["parameters"]["class"], "production")
+        self.assertEqual(quota["spec"]["hard"], {f"{example['metadata']['name']}.deviceclass.resource.k8s.io/devices": "0"})
 
 
 class DaemonSet(unittest.TestCase):

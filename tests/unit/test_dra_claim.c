@@ -97,7 +97,6 @@ TEST(the_share_of_pods_follows_from_their_claims) {
     ck_assert_ptr_nonnull(of[i]);
   }
   list_append(&claims, &of[0]->link);
-  struct gs_msg alone = claims_allotment(&claims, "0b-1", &gpus.at[0]);
   list_append(&claims, &of[1]->link);
   list_append(&reversed, &of[3]->link);
   list_append(&reversed, &of[2]->link);
@@ -105,11 +104,87 @@ TEST(the_share_of_pods_follows_from_their_claims) {
                 two = claims_allotment(&reversed, "0b-2", &gpus.at[0]),
                 none = claims_allotment(&claims, "0b-3", &gpus.at[0]);
   ck_assert_uint_eq(one.allot.share, two.allot.share);
-  ck_assert_uint_ne(one.allot.share, alone.allot.share);
   ck_assert_uint_eq(one.allot.limit_bytes, 16384 * MIB);
   ck_assert_uint_eq(none.allot.weight, 0);
   for (int i = 0; i < 4; i++)
     claim_free(of[i]);
+}
+
+/* Made of the text: with this uid, one pod or two, and so much memory. From malloc. */
+static struct claim *make_claim(const char *uid, const char *pod, const char *other_pod, const char *memory) {
+  char why[CLAIM_WHY_SIZE];
+  json_error_t error;
+  json_t *object = json_loads(text, 0, &error), *status = json_object_get(object, "status");
+  json_t *devices = json_object_get(json_object_get(status, "allocation"), "devices");
+  json_t *result = json_array_get(json_object_get(devices, "results"), 0);
+  json_t *pods = json_pack("[{s:s,s:s},{s:s,s:s}]", "resource", "pods", "uid", pod, "resource",
+                           other_pod ? "pods" : "none", "uid", other_pod ? other_pod : "");
+  json_object_set_new(json_object_get(object, "metadata"), "uid", json_string(uid));
+  json_object_set_new(json_object_get(result, "consumedCapacity"), "memory", json_string(memory));
+  json_object_set_new(status, "reservedFor", pods);
+  struct claim *claim = claim_read(object, "node", &gpus, why);
+  ck_assert_msg(claim != NULL, "%s", why);
+  json_decref(object);
+  return claim;
+}
+
+/* What all shares together may have is what the claims together are granted, whoever is in which claim. */
+TEST(no_memory_is_granted_twice) {
+  static const char *const memories[] = {"256Mi", "1Gi", "8Gi"};
+  for (int run = 0; run < 500; run++) {
+    struct list claims;
+    struct claim *of[8];
+    uint64_t granted = 0, had = 0, shares[8];
+    size_t count = 1 + random_below(8), share_count = 0;
+    list_init(&claims);
+    for (size_t i = 0; i < count; i++) {
+      char uid[32], pods[2][32];
+      snprintf(uid, sizeof uid, "0a-%zu", i);
+      for (size_t pod = 0; pod < 2; pod++)
+        snprintf(pods[pod], sizeof pods[pod], "0b-%u", random_below(8));
+      of[i] = make_claim(uid, pods[0], random_below(2) ? pods[1] : NULL, memories[random_below(3)]);
+      list_append(&claims, &of[i]->link);
+      granted += of[i]->devices[0].memory_bytes;
+    }
+    for (unsigned pod = 0; pod < 8; pod++) {
+      char uid[32];
+      size_t known = 0;
+      snprintf(uid, sizeof uid, "0b-%u", pod);
+      struct gs_msg msg = claims_allotment(&claims, uid, &gpus.at[0]);
+      while (known < share_count && shares[known] != msg.allot.share)
+        known++;
+      if (msg.allot.weight == 0 || known < share_count)
+        continue;
+      shares[share_count++] = msg.allot.share;
+      had += msg.allot.limit_bytes;
+    }
+    ck_assert_uint_eq(had, granted);
+    for (size_t i = 0; i < count; i++)
+      claim_free(of[i]);
+  }
+}
+
+/* Of a claim that comes, those that it ties together are told of, no others. */
+TEST(a_claim_unbinds_the_group_that_it_ties) {
+  struct list claims;
+  list_init(&claims);
+  struct claim *a = make_claim("0a-1", "0b-1", NULL, "1Gi"), *b = make_claim("0a-2", "0b-2", NULL, "1Gi"),
+               *tied_by_b = make_claim("0a-3", "0b-2", "0b-3", "1Gi"),
+               *other = make_claim("0a-4", "0b-4", NULL, "1Gi"),
+               *common = make_claim("0a-5", "0b-1", "0b-2", "8Gi"), *all[] = {a, b, tied_by_b, other, common};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    list_append(&claims, &all[i]->link);
+    all[i]->unbound = false;
+  }
+  claims_unbind(&claims, common);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    ck_assert_int_eq(all[i]->unbound, all[i] != other);
+  list_remove(&common->link);
+  a->unbound = tied_by_b->unbound = false;
+  claims_unbind(&claims, common); /* which has gone */
+  ck_assert(a->unbound && tied_by_b->unbound && !other->unbound);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    claim_free(all[i]);
 }
 
 /* Nothing that an object says is a fault; one that is not taken is explained. */
