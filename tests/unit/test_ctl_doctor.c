@@ -190,6 +190,25 @@ TEST(reload_tells_what_has_changed) {
   output_has("{\"changed\":[\"tq = 8 instead of 7\",\"learn = its default instead of no\"],\"restart\":[");
 }
 
+/* Whatever is behind what people are shown of it. */
+TEST(a_change_in_a_long_value_is_seen) {
+  char text[320] = "on_job_end = ";
+  memset(text + strlen(text), 'x', 150);
+  size_t end = strlen(text);
+  strcpy(text + end, "1\n");
+  write_config(text);
+  ck_assert_int_eq(reload(""), 0);
+  output_has("on_job_end = xxx");
+  output_has("xxx... instead of its default\n");
+  text[end] = '2';
+  write_config(text);
+  ck_assert_int_eq(reload(""), 0);
+  output_has("on_job_end = xxx");
+  output_has("xxx... instead of xxx");
+  ck_assert_int_eq(reload(""), 0);
+  ck_assert_str_eq(output, "nothing has changed\n");
+}
+
 TEST(a_wrong_configuration_changes_nothing) {
   write_config("tq = 7\n");
   ck_assert_int_eq(reload(""), 0);
