@@ -150,6 +150,9 @@ TEST(processes_that_do_not_share_are_found) {
   snprintf(own, sizeof own, "gpus=2 pid=%d", getpid());
   found(played(own), "unshared", "ok: all processes on 2 GPUs are jobs");
   found(played("gpus=2 pid=1"), "unshared", "warning: process 1 (");
+  snprintf(own, sizeof own, "gpus=2 pid=%d do=hide", getpid());
+  found(played(own), "unshared", "unknown: NVML does not tell which processes use GPU 1");
+  found(played("gpus=2 pid=1 do=hide"), "unshared", "warning: process 1 (");
   found(played("gpus=2 do=fail"), "unshared", "unknown: NVML does not tell which processes use GPUs");
   found(played("gpus=2 do=crash"), "unshared", "unknown: NVML does not tell which processes use GPUs");
   run_shell("rm %s/script", it->folder);
