@@ -46,6 +46,9 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
   begin.events.now_ns = now_ns;
   begin.events.realtime_ns = clock_realtime_ns();
   begin.events.next_seq = record->next_seq;
+  begin.events.record = record == &daemon->runs    ? GS_RECORD_RUNS
+                        : record == &daemon->usage ? GS_RECORD_USAGE
+                                                   : GS_RECORD_EVENTS;
   uint64_t known_seq = msg->get_events.from_seq;
   bool knows = known_seq != 0 && known_seq < record->next_seq;
   int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,

@@ -789,6 +789,7 @@ struct gs_msg {
       uint64_t now_ns;      /* on the clock of the events (CLOCK_MONOTONIC) */
       uint64_t realtime_ns; /* at the same moment, since 1970 */
       uint64_t next_seq;    /* of what happens next */
+      uint32_t record;      /* enum gs_record; an older daemon knows fewer, and tells of EVENTS instead */
     } events;
     struct { /* EVENTS_MISSED: events that are kept no more, since the reader was too slow, or came too late
               */
