@@ -152,6 +152,7 @@ TEST(processes_that_do_not_share_are_found) {
   found(played("gpus=2 pid=1"), "unshared", "warning: process 1 (");
   snprintf(own, sizeof own, "gpus=2 pid=%d do=hide", getpid());
   found(played(own), "unshared", "unknown: NVML does not tell which processes use GPU 1");
+  output_lacks("are jobs");
   found(played("gpus=2 pid=1 do=hide"), "unshared", "warning: process 1 (");
   found(played("gpus=2 do=fail"), "unshared", "unknown: NVML does not tell which processes use GPUs");
   found(played("gpus=2 do=crash"), "unshared", "unknown: NVML does not tell which processes use GPUs");
