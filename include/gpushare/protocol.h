@@ -512,7 +512,8 @@ struct gs_msg {
     struct { /* EVICT */
       uint32_t job;
     } evict;
-    struct { /* GET_PROCESS: answered by a REPLY with a descriptor (pidfd) of the job's process beside it */
+    struct { /* GET_PROCESS: answered by a REPLY with a descriptor (pidfd) of the job's process beside it;
+                only to a process in the daemon's pid namespace or the job's */
       uint32_t job;
     } get_process;
     struct {          /* ASK_SPATIAL */
