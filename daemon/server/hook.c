@@ -86,9 +86,9 @@ static size_t count_of(const struct hook *hook, uid_t uid) {
   return count;
 }
 
-/* For an end of this user: the last of the user that has most. False: that is this one. */
+/* For one more of this user: the last of the user that has most. False: that is this one. */
 static bool give_up_one(struct hook *hook, uid_t uid) {
-  size_t most = count_of(hook, uid), victim = hook->count;
+  size_t most = count_of(hook, uid) + 1, victim = hook->count;
   for (size_t i = 0; i < hook->count; i++) {
     uid_t other = hook->waiting[place(hook, i)].ended.event.uid;
     size_t count = count_of(hook, other);
