@@ -210,10 +210,10 @@ TEST(no_cell_is_a_formula) {
   output_has(",\"a=1\",");
 }
 
-/* It takes a record that it does not know for that of events. */
-TEST(an_older_daemon_has_no_accounts) {
+/* Runs gpusharectl with a daemon that receives its message, and answers this. Its exit code. */
+static int ask_played(const char *words, const struct gs_msg *answers, size_t count) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  struct gs_msg msg, begin = wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL), end = wire_msg(GS_EVENTS_END, GS_GPU_ALL);
+  struct gs_msg msg;
   snprintf(address.sun_path, sizeof address.sun_path, "%s/older", folder);
   int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
@@ -223,15 +223,30 @@ TEST(an_older_daemon_has_no_accounts) {
     int fd = accept(listener, NULL, NULL);
     while (wire_recv(fd, &msg) == -EAGAIN)
       usleep(1000);
-    wire_send(fd, &begin);
-    wire_send(fd, &end);
+    for (size_t i = 0; i < count; i++)
+      wire_send(fd, &answers[i]);
     _exit(0);
   }
-  ck_assert_int_eq(run_shell("%s --socket %s report 2>&1", GS_CTL, address.sun_path), 3);
-  output_has("the daemon is older than this program");
-  output_lacks("no job has had");
+  int code = run_shell("%s --socket %s %s 2>&1", GS_CTL, address.sun_path, words);
   waitpid(pid, NULL, 0);
   close(listener);
+  unlink(address.sun_path);
+  return code;
+}
+
+/* It takes a record that it does not know for that of events, and hangs up on messages that it does not know.
+ */
+TEST(an_older_daemon_is_told_from_others) {
+  const struct gs_msg answers[] = {wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL),
+                                   wire_msg(GS_EVENTS_END, GS_GPU_ALL)};
+  static const char *const unknown[] = {"kill 1", "reload"};
+  ck_assert_int_eq(ask_played("report", answers, 2), 3);
+  output_has("the daemon is older than this program");
+  output_lacks("no job has had");
+  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+    ck_assert_int_eq(ask_played(unknown[i], NULL, 0), 3);
+    output_has("restart it if it is older than this program");
+  }
 }
 
 TEST(wrong_usage_is_said) {
