@@ -334,7 +334,8 @@ static void check_preemption(struct doctor *doctor) {
 
 /* ---- processes without us ---- */
 
-/* "gpus N", then "pid GPU PID" of each; or in a line why not, and not 0. */
+/* "gpus N", then "pid GPU PID" of each, and "untold GPU" where it is not told; or in a line why not, and not
+ * 0. */
 static int list_processes(const void *library) {
   unsigned pids[NVML_PROCESSES_MAX], count;
   char why[NVML_WHY_SIZE];
@@ -345,8 +346,10 @@ static int list_processes(const void *library) {
   printf("gpus %u\n", nvml_count());
   for (unsigned gpu = 0; gpu < nvml_count(); gpu++) {
     void *device = nvml_device(gpu);
-    if (!device || nvml_processes(device, pids, &count) < 0)
+    if (!device || nvml_processes(device, pids, &count) < 0) {
+      printf("untold %u\n", gpu);
       continue;
+    }
     for (unsigned i = 0; i < count; i++)
       printf("pid %u %u\n", gpu, pids[i]);
   }
@@ -384,7 +387,7 @@ static void check_processes(struct doctor *doctor) {
   static const char check[] = "unshared";
   const char *library = getenv("GPUSHARE_NVML");
   char text[16384];
-  unsigned gpus = 0, gpu, pid, unshared = 0;
+  unsigned gpus = 0, gpu, pid, unshared = 0, untold = 0;
   int result = probe(list_processes, library && *library ? library : NVML_LIBRARY, text, sizeof text);
   if (result == -ETIMEDOUT) {
     find(doctor, check, VERDICT_FAILING, "see the kernel's log (dmesg); nvidia-smi will hang, too",
@@ -404,10 +407,12 @@ static void check_processes(struct doctor *doctor) {
       sscanf(line, "gpus %u", &gpus);
       if (sscanf(line, "pid %u %u", &gpu, &pid) == 2)
         check_process(doctor, gpu, pid, &unshared);
+      if (sscanf(line, "untold %u", &gpu) == 1 && untold++ < 8)
+        find(doctor, check, VERDICT_UNKNOWN, NULL, "NVML does not tell which processes use GPU %u", gpu);
     }
     if (unshared > 8)
       find(doctor, check, VERDICT_WARNING, NULL, "and %u others", unshared - 8);
-    else if (!unshared)
+    else if (!unshared && !untold)
       find(doctor, check, VERDICT_OK, NULL, "all processes on %u GPU%s are jobs", gpus, gpus == 1 ? "" : "s");
   }
 }

@@ -32,6 +32,9 @@ struct row {
 
 static int take_span(void *argument, const struct gs_msg *msg) {
   struct report *report = argument;
+  if (msg->type == GS_EVENTS_BEGIN && msg->events.record != GS_RECORD_USAGE)
+    return command_error(CTL_NO_DAEMON,
+                         "the daemon is older than this program, and keeps no accounts: restart it");
   if (msg->type == GS_EVENTS_BEGIN)
     report->begin = *msg;
   if (msg->type != GS_EVENT || msg->event.kind != GS_EVENT_USAGE)
@@ -127,9 +130,12 @@ static void print_row(const struct report *report, const struct row *row) {
 
 /* ---- for programs ---- */
 
-/* Names are printable, but may have quotes. */
+/* Names are printable, but may have quotes; and are their users': a spreadsheet takes what begins like a
+ * formula for one. */
 static void print_quoted(const char *text) {
   putchar('"');
+  if (*text && strchr("=+-@", *text))
+    putchar('\'');
   for (; *text; text++)
     printf(*text == '"' ? "\"\"" : "%c", *text);
   putchar('"');

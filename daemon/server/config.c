@@ -377,13 +377,20 @@ const char *config_set(struct config *config, const struct config_key *key, cons
   return wrong;
 }
 
+/* As much as there is room for. */
+static void cut(char *to, size_t size, const char *text) {
+  if (snprintf(to, size, "%s", text) >= (int)size)
+    strcpy(to + size - sizeof "...", "...");
+}
+
 void config_each_change(const struct config *before, const struct config *after,
                         void (*tell)(void *argument, const char *key, const char *change), void *argument) {
-  char change[sizeof *before->texts * 2 + 96];
+  char change[256], is_short[64], was_short[64];
   for (size_t i = 0; i < config_key_count; i++) {
     const char *was = before->texts[i], *is = after->texts[i];
-    snprintf(change, sizeof change, "%s = %s instead of %s", config_keys[i].name, *is ? is : "its default",
-             *was ? was : "its default");
+    cut(is_short, sizeof is_short, *is ? is : "its default");
+    cut(was_short, sizeof was_short, *was ? was : "its default");
+    snprintf(change, sizeof change, "%s = %s instead of %s", config_keys[i].name, is_short, was_short);
     if (strcmp(was, is) != 0)
       tell(argument, config_keys[i].name, change);
   }
@@ -400,7 +407,9 @@ static void append_change(void *argument, const char *key, const char *change) {
   const struct changes *changes = argument;
   size_t length = strlen(changes->text);
   (void)key;
-  snprintf(changes->text + length, changes->size - length, "%s%s", length ? "; " : "", change);
+  int added = snprintf(changes->text + length, changes->size - length, "%s%s", length ? "; " : "", change);
+  if (added >= (int)(changes->size - length))
+    strcpy(changes->text + changes->size - sizeof "...", "...");
 }
 
 bool config_changes(const struct config *before, const struct config *after, char *text, size_t size) {

@@ -67,8 +67,8 @@ struct config {
   char on_job_end[sizeof((struct hook *)0)->command]; /* for the shell; empty: none */
   char group[64];
   enum log_level log;
-  char texts[CONFIG_KEYS_MAX][64]; /* what each key was set to; empty: its default. For people */
-  uint64_t sections;               /* a sum over the settings of single GPUs and the like: for comparison */
+  char texts[CONFIG_KEYS_MAX][256]; /* what each key was set to, as long as any may be; empty: its default */
+  uint64_t sections;                /* a sum over the settings of single GPUs and the like: for comparison */
 };
 
 /* NULL, or what is wrong with the text. */
@@ -94,7 +94,7 @@ struct config config_default(void);
 const char *config_set(struct config *config, const struct config_key *key, const char *text);
 
 /* Tells of each key that differs, for people: "tq = 4 instead of 3"; and, under an empty name, that other
- * sections do. */
+ * sections do. A long value is cut, and ends with "...". */
 void config_each_change(const struct config *before, const struct config *after,
                         void (*tell)(void *argument, const char *key, const char *change), void *argument);
 

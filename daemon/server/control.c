@@ -15,6 +15,7 @@
 #include "server/daemon_log.h"
 #include "server/events.h"
 #include "server/keep.h"
+#include "server/process.h"
 #include "server/shares.h"
 
 #define NOT_PERMITTED                                                                                        \
@@ -45,6 +46,9 @@ static void send_events(struct daemon *daemon, struct peer *peer, const struct g
   begin.events.now_ns = now_ns;
   begin.events.realtime_ns = clock_realtime_ns();
   begin.events.next_seq = record->next_seq;
+  begin.events.record = record == &daemon->runs    ? GS_RECORD_RUNS
+                        : record == &daemon->usage ? GS_RECORD_USAGE
+                                                   : GS_RECORD_EVENTS;
   uint64_t known_seq = msg->get_events.from_seq;
   bool knows = known_seq != 0 && known_seq < record->next_seq;
   int err = peer_read(peer, record, from_seq(record, msg, now_ns), knows ? known_seq : record->next_seq,
@@ -244,6 +248,27 @@ static void on_evict(struct daemon *daemon, struct peer *peer, const struct gs_m
   peer_reply(peer, 0, "");
 }
 
+static bool read_namespace(pid_t pid, const char *kind, char text[64]) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/ns/%s", pid, kind);
+  ssize_t length = readlink(path, text, 63);
+  text[length < 0 ? 0 : length] = '\0';
+  return length > 0;
+}
+
+static bool in_one_namespace(pid_t one, pid_t other, const char *kind) {
+  char ones[64], others[64];
+  return read_namespace(one, kind, ones) && read_namespace(other, kind, others) && strcmp(ones, others) == 0;
+}
+
+/* A descriptor is passed to a process that could open it itself, by a number: the kernel's rules between
+ * processes (signals, ptrace, pidfd_getfd) look at users, and two containers may have the same ones. */
+static bool could_open(const struct peer *peer, const struct peer *client) {
+  return peer->near || (peer->pidfd >= 0 && in_one_namespace(peer->pid, client->pid, "pid") &&
+                        !process_has_ended(peer->pidfd) &&
+                        !process_has_ended(client->pidfd)); /* until now the numbers were theirs */
+}
+
 /* The descriptor gives no rights: what is done by it is judged by the kernel. */
 static void on_get_process(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg) {
   struct peer *client = find_permitted(daemon, peer, msg->get_process.job);
@@ -251,6 +276,12 @@ static void on_get_process(struct daemon *daemon, struct peer *peer, const struc
     return;
   if (client->pidfd < 0) {
     peer_reply(peer, -ENOTSUP, "the daemon has no descriptor of its process: use kill(1) with its pid");
+    return;
+  }
+  if (!could_open(peer, client)) {
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not have the process of %s: it is in another pid namespace",
+            label_peer(peer).text, label_job(client).text);
+    peer_reply(peer, -EACCES, "not permitted: it is in another container than this program");
     return;
   }
   AUDIT(peer_may_change(peer), peer, "%s asked for the process of %s", label_peer(peer).text,
@@ -320,25 +351,11 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
  * open, so its end tells that of the program.
  */
 
-/* ---- namespaces ---- */
-
-static bool read_namespace(pid_t pid, const char *kind, char text[64]) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/ns/%s", pid, kind);
-  ssize_t length = readlink(path, text, 63);
-  text[length < 0 ? 0 : length] = '\0';
-  return length > 0;
-}
+/* ---- who is near ---- */
 
 /* MPS and its programs know each other by process ids, and share memory. */
 static bool is_near(pid_t pid) {
-  static const char *const kinds[] = {"pid", "ipc"};
-  char own[64], other[64];
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    if (!read_namespace(getpid(), kinds[i], own) || !read_namespace(pid, kinds[i], other) ||
-        strcmp(own, other) != 0)
-      return false;
-  return true;
+  return in_one_namespace(getpid(), pid, "pid") && in_one_namespace(getpid(), pid, "ipc");
 }
 
 /* ---- the answer ---- */

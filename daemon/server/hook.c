@@ -77,14 +77,44 @@ static _Noreturn void become(const struct hook *hook, const struct gs_msg *ended
 
 /* ---- in the daemon ---- */
 
+static size_t place(const struct hook *hook, size_t nth) { return (hook->first + nth) % HOOK_WAITING; }
+
+static size_t count_of(const struct hook *hook, uid_t uid) {
+  size_t count = 0;
+  for (size_t i = 0; i < hook->count; i++)
+    count += hook->waiting[place(hook, i)].ended.event.uid == uid;
+  return count;
+}
+
+/* For one more of this user: the last of the user that has most. False: that is this one. */
+static bool give_up_one(struct hook *hook, uid_t uid) {
+  size_t most = count_of(hook, uid) + 1, victim = hook->count;
+  for (size_t i = 0; i < hook->count; i++) {
+    uid_t other = hook->waiting[place(hook, i)].ended.event.uid;
+    size_t count = count_of(hook, other);
+    if (count > most ||
+        (victim < hook->count && other == hook->waiting[place(hook, victim)].ended.event.uid)) {
+      most = count;
+      victim = i;
+    }
+  }
+  if (victim == hook->count)
+    return false;
+  for (size_t i = victim; i + 1 < hook->count; i++)
+    hook->waiting[place(hook, i)] = hook->waiting[place(hook, i + 1)];
+  hook->count--;
+  return true;
+}
+
 void hook_add(struct hook *hook, const struct gs_msg *ended, const char *command) {
   if (!*hook->command)
     return;
   if (hook->count == HOOK_WAITING) {
     hook->lost++;
-    return;
+    if (!give_up_one(hook, ended->event.uid))
+      return;
   }
-  size_t at = (hook->first + hook->count++) % HOOK_WAITING;
+  size_t at = place(hook, hook->count++);
   hook->waiting[at].ended = *ended;
   memcpy(hook->waiting[at].command, command, sizeof hook->waiting[at].command);
 }
@@ -149,9 +179,11 @@ void hook_on_child(struct hook *hook) {
 }
 
 void hook_end(struct hook *hook) {
+  uint64_t end_ns = clock_now_ns() + HOOK_END_NS;
   for (size_t i = 0; i < HOOK_AT_ONCE; i++)
-    if (hook->runs[i].pid) {
+    if (hook->runs[i].pid)
       kill_run(hook, i);
-      waitpid(hook->runs[i].pid, NULL, 0);
-    }
+  for (size_t i = 0; i < HOOK_AT_ONCE; i++)
+    while (hook->runs[i].pid && waitpid(hook->runs[i].pid, NULL, WNOHANG) == 0 && process_await_child(end_ns))
+      ;
 }

@@ -1,7 +1,8 @@
 /*
  * hook.h - the administrator's command that runs when a job ends (setting on_job_end): as the daemon's user,
  * with the job's figures in its environment. Whatever it does, the daemon does not wait for it: so many run
- * at once, others wait in a bounded queue, and one that takes too long is killed.
+ * at once, others wait in a bounded queue, and one that takes too long is killed. A full queue gives up the
+ * last of the user that has most in it.
  *
  * Not thread-safe. SIGCHLD is blocked, and its coming told by hook_on_child().
  */
@@ -18,6 +19,7 @@
 #define HOOK_AT_ONCE 4
 #define HOOK_WAITING 256
 #define HOOK_MOST_NS (60 * NS_PER_S)
+#define HOOK_END_NS (2 * NS_PER_S)
 
 struct hook {
   char command[256]; /* for the shell; empty: there is none */
@@ -42,7 +44,8 @@ void hook_on_time(struct hook *hook, uint64_t now_ns);
 /* Some child has ended. */
 void hook_on_child(struct hook *hook);
 
-/* The daemon ends, and with it those that run. */
+/* The daemon ends, and with it those that run: it waits HOOK_END_NS for them. One that a driver or a file
+ * system holds in the kernel stays behind, killed. */
 void hook_end(struct hook *hook);
 
 #endif

@@ -512,7 +512,8 @@ struct gs_msg {
     struct { /* EVICT */
       uint32_t job;
     } evict;
-    struct { /* GET_PROCESS: answered by a REPLY with a descriptor (pidfd) of the job's process beside it */
+    struct { /* GET_PROCESS: answered by a REPLY with a descriptor (pidfd) of the job's process beside it;
+                only to a process in the daemon's pid namespace or the job's */
       uint32_t job;
     } get_process;
     struct {          /* ASK_SPATIAL */
@@ -789,6 +790,7 @@ struct gs_msg {
       uint64_t now_ns;      /* on the clock of the events (CLOCK_MONOTONIC) */
       uint64_t realtime_ns; /* at the same moment, since 1970 */
       uint64_t next_seq;    /* of what happens next */
+      uint32_t record;      /* enum gs_record; an older daemon knows fewer, and tells of EVENTS instead */
     } events;
     struct { /* EVENTS_MISSED: events that are kept no more, since the reader was too slow, or came too late
               */

@@ -123,7 +123,7 @@ class Stage:
         metrics = "127.0.0.1:0" if kind == "port" else f"unix:{folder}/metrics.sock"
         for name, text in (("conf", f"tq = 20ms\ngroup = {GROUP}\nmetrics = {metrics}\n[gpu {UUID.hex()}]\n"
                             "[user root]\nmax_weight = 10000\n"),
-                           ("conf.d/10.conf", f"max_clients_per_user = {CLIENTS}\nlog = debug\n")):
+                           ("conf.d/10.conf", f"max_clients_per_user = {CLIENTS}\nlog = debug\non_job_end = exec sleep 1000\n")):
             with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
                 file.write(text.replace(UUID.hex(), "-".join(UUID.hex()[a:b] for a, b in (
                     (0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))))
@@ -290,8 +290,14 @@ def visit(stage):
             for words in (["status", "--json"], ["events"], ["history"], ["why", "1"], ["set-weight", "1", "300"],
                           ["set-tq", "30ms"], ["set-policy", "srtf"], ["set-policy", "priority"], ["set-capacity", "60M"],
                           ["pause", "1"], ["resume", "1"], ["resume", "1"], ["set-class", "1", "production"],
-                          ["set-policy", "fair"]):
+                          ["set-policy", "fair"], ["report"], ["reload"], ["kill", "-s", "CONT", "1"]):
                 stage.ctl(*words)
+
+    def allotments():
+        with Client(stage.path) as kubelet:
+            for weight in (50, 70, 0):
+                kubelet.send("ALLOT", UUID, 7, 20 * MIB, weight, 3, b"0123-4567")
+                kubelet.expect("REPLY")
 
     def member():
         os.chmod(stage.folder, 0o755)
@@ -361,9 +367,12 @@ def visit(stage):
     def signals():
         for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGUSR1):
             stage.process.send_signal(number)
-            time.sleep(0.02)
+            end = time.monotonic() + 1
+            while f"by {number.name}" not in stage.log() and time.monotonic() < end:  # of two that wait the lower one comes first
+                time.sleep(0.02)
 
-    for part in (others_turns, gang, readers, member, metrics, mps_again, looked_for_in_vain, opportunistic, strangers, signals):
+    for part in (others_turns, gang, readers, allotments, member, metrics, mps_again, looked_for_in_vain, opportunistic, strangers,
+                 signals):
         try:
             part()
         except (Gone, Silent, OSError) as error:
@@ -517,6 +526,7 @@ EXCUSED = {
     "shutdown in expire < exporter_run": "connections of ten seconds: tests/metrics/test_daemon.py",
     **{f"{name} lock_folder": "a folder that another daemon has: tests/unit/test_state.c" for name in ("poll in poll < await_end <", "fcntl in")},
     "syscall in clock_sleep < await_end": "another daemon whose process can't be seen: tests/unit/test_state.c",
+    "access in check_config": "gpushare-daemon --check-config: tests/unit/test_ctl_doctor.c",
     "fdatasync in state_close": "no thread can be started: tests/unit/test_state.c",
     **{f"{name} in {where}": "nobody reads the log: tests/unit/test_daemon_log.c"
        for name, where in (("poll", "poll < write_line"), ("write", "take_line"))},

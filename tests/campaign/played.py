@@ -15,7 +15,7 @@ BODIES = {  # as they are packed; what is not given is 0
     "MEM_REQUEST": "QQQ", "MEM_REPORT": "QQQ", "CLIENT_STATE": "IIQ", "RESIDENT": "QQQQ", "MEM_SHORT": "Q",
     "LOCK_RELEASED": "Q", "LOCK_ACTIVE": "QQ", "SET_TQ": "16sQ", "SET_MODE": "16sQ",
     "SET_CAPACITY": "16sQ", "SET_POLICY": "16sQ", "SET_TERMS": "IIQ", "GET_EVENTS": "QQII", "REGISTERED": "IIQ",
-    "EVICT": "I", "ATTACHED": "QIIII", "ROOM": "QQQQ", "LOCK_OK": "QQQQ", "DROP_LOCK": "QQQQ", "MEM_REPLY": "QII",
+    "EVICT": "I", "ALLOT": "16sQQII40s", "ATTACHED": "QIIII", "ROOM": "QQQQ", "LOCK_OK": "QQQQ", "DROP_LOCK": "QQQQ", "MEM_REPLY": "QII",
 }
 
 

@@ -9,7 +9,7 @@
  *   uuid=TEXT     of GPU 0
  *   pid=N         a process on GPU 0
  *   bytes=N       that programs can have of a card
- *   do=WHAT       hang, crash, fail or babble (nonsense)
+ *   do=WHAT       hang, crash, fail, babble (nonsense) or hide (the processes of the last GPU)
  */
 #include <signal.h>
 #include <stdint.h>
@@ -151,6 +151,8 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) {
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struct process *processes) {
+  if (strcmp(script.what, "hide") == 0 && index_of(device) == script.gpus - 1)
+    return UNKNOWN_ERROR;
   *count = script.pid && index_of(device) == 0;
   if (*count)
     *processes = (struct process){.pid = script.pid};

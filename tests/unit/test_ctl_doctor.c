@@ -150,6 +150,10 @@ TEST(processes_that_do_not_share_are_found) {
   snprintf(own, sizeof own, "gpus=2 pid=%d", getpid());
   found(played(own), "unshared", "ok: all processes on 2 GPUs are jobs");
   found(played("gpus=2 pid=1"), "unshared", "warning: process 1 (");
+  snprintf(own, sizeof own, "gpus=2 pid=%d do=hide", getpid());
+  found(played(own), "unshared", "unknown: NVML does not tell which processes use GPU 1");
+  output_lacks("are jobs");
+  found(played("gpus=2 pid=1 do=hide"), "unshared", "warning: process 1 (");
   found(played("gpus=2 do=fail"), "unshared", "unknown: NVML does not tell which processes use GPUs");
   found(played("gpus=2 do=crash"), "unshared", "unknown: NVML does not tell which processes use GPUs");
   run_shell("rm %s/script", it->folder);
@@ -188,6 +192,25 @@ TEST(reload_tells_what_has_changed) {
   write_config("tq = 8\nspatial = mps\n");
   ck_assert_int_eq(reload("--json"), 0);
   output_has("{\"changed\":[\"tq = 8 instead of 7\",\"learn = its default instead of no\"],\"restart\":[");
+}
+
+/* Whatever is behind what people are shown of it. */
+TEST(a_change_in_a_long_value_is_seen) {
+  char text[320] = "on_job_end = ";
+  memset(text + strlen(text), 'x', 150);
+  size_t end = strlen(text);
+  strcpy(text + end, "1\n");
+  write_config(text);
+  ck_assert_int_eq(reload(""), 0);
+  output_has("on_job_end = xxx");
+  output_has("xxx... instead of its default\n");
+  text[end] = '2';
+  write_config(text);
+  ck_assert_int_eq(reload(""), 0);
+  output_has("on_job_end = xxx");
+  output_has("xxx... instead of xxx");
+  ck_assert_int_eq(reload(""), 0);
+  ck_assert_str_eq(output, "nothing has changed\n");
 }
 
 TEST(a_wrong_configuration_changes_nothing) {

@@ -1,8 +1,11 @@
 /* test_ctl_report.c - gpusharectl report: what has been had of GPUs, over restarts, and who sees it. */
+#include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/wire.h"
@@ -181,6 +184,69 @@ TEST(others_see_their_own) {
       0);
   output_has("no job has had a GPU in that time, of those that you may see");
   run_shell("rm %s/ctl", it->folder);
+}
+
+/* A job's name is its user's, and may be meant for the spreadsheet. */
+TEST(no_cell_is_a_formula) {
+  static const char *const names[] = {"=1+1", "+1", "-1", "@SUM(A1)", "a=1"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    struct gs_msg msg = wire_msg(GS_REGISTER, 0);
+    int fd = connect_to(it);
+    strcpy(msg.reg.name, names[i]);
+    tell(fd, &msg);
+    expect(fd, GS_REGISTERED);
+    attach_card(fd, 1, GIB, GS_ATTACH_MANAGED);
+    tell_simple(fd, GS_REQ_LOCK);
+    tell_active(fd, expect(fd, GS_LOCK_OK).epoch);
+    usleep(20000);
+    close(fd);
+  }
+  await_jobs(sizeof names / sizeof *names);
+  ck_assert_int_eq(report("--by job --csv"), 0);
+  output_has(",\"'=1+1\",");
+  output_has(",\"'+1\",");
+  output_has(",\"'-1\",");
+  output_has(",\"'@SUM(A1)\",");
+  output_has(",\"a=1\",");
+}
+
+/* Runs gpusharectl with a daemon that receives its message, and answers this. Its exit code. */
+static int ask_played(const char *words, const struct gs_msg *answers, size_t count) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  struct gs_msg msg;
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/older", folder);
+  int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ck_assert_int_eq(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+  ck_assert_int_eq(listen(listener, 1), 0);
+  pid_t pid = fork();
+  if (pid == 0) {
+    int fd = accept(listener, NULL, NULL);
+    while (wire_recv(fd, &msg) == -EAGAIN)
+      usleep(1000);
+    for (size_t i = 0; i < count; i++)
+      wire_send(fd, &answers[i]);
+    _exit(0);
+  }
+  int code = run_shell("%s --socket %s %s 2>&1", GS_CTL, address.sun_path, words);
+  waitpid(pid, NULL, 0);
+  close(listener);
+  unlink(address.sun_path);
+  return code;
+}
+
+/* It takes a record that it does not know for that of events, and hangs up on messages that it does not know.
+ */
+TEST(an_older_daemon_is_told_from_others) {
+  const struct gs_msg answers[] = {wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL),
+                                   wire_msg(GS_EVENTS_END, GS_GPU_ALL)};
+  static const char *const unknown[] = {"kill 1", "reload"};
+  ck_assert_int_eq(ask_played("report", answers, 2), 3);
+  output_has("the daemon is older than this program");
+  output_lacks("no job has had");
+  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+    ck_assert_int_eq(ask_played(unknown[i], NULL, 0), 3);
+    output_has("restart it if it is older than this program");
+  }
 }
 
 TEST(wrong_usage_is_said) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -365,6 +366,52 @@ TEST(who_may_not_signal_a_job_is_told) {
   int status;
   ck_assert_int_eq(waitpid(pid, &status, 0), pid);
   ck_assert_int_eq(WEXITSTATUS(status), EACCES);
+}
+
+/* A process of this user in another pid namespace asks for this test's, and then for its own. 0: as it must
+ * be; 77: that is not allowed here. */
+static int ask_from_apart(void) {
+  struct gs_msg msg = wire_msg(GS_GET_PROCESS, GS_GPU_ALL);
+  int status, ready[2];
+  char byte;
+  pid_t apart = fork();
+  if (apart == 0) {
+    if (unshare(CLONE_NEWPID) < 0)
+      _exit(77);
+    pid_t pid = fork();
+    if (pid == 0) {
+      msg.get_process.job = 1;
+      int fd = connect_to(it);
+      tell(fd, &msg);
+      if (expect(fd, GS_REPLY).status != -EACCES)
+        _exit(1);
+      ck_assert_int_eq(pipe(ready), 0);
+      if (fork() == 0) { /* a job in the same namespace */
+        attach_client(it, GIB);
+        (void)!write(ready[1], "", 1);
+        for (;;)
+          pause();
+      }
+      (void)!read(ready[0], &byte, 1);
+      msg.get_process.job = 2;
+      tell(fd, &msg);
+      _exit(expect(fd, GS_REPLY).status == 0 ? 0 : 2); /* the job ends with its namespace */
+    }
+    waitpid(pid, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+  }
+  waitpid(apart, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+}
+
+/* pidfd_getfd takes descriptors of a process of the same user: a container has none of another's. */
+TEST(a_container_is_given_no_process_of_another) {
+  holding_client();
+  int result = ask_from_apart();
+  if (result == 77)
+    puts("not tried: new namespaces are not allowed here");
+  else
+    ck_assert_int_eq(result, 0);
 }
 
 TEST(a_change_is_told_as_json) {

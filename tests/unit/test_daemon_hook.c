@@ -120,10 +120,20 @@ TEST(nobody_waits_for_it) {
   output_lacks("over");
 }
 
-TEST(none_is_none) {
+/* Each end by the setting that there is then. */
+TEST(none_is_none_and_a_reload_counts) {
+  char text[256];
+  const char *const settings[] = {NULL, text, "on_job_end = off\n", text};
+  snprintf(text, sizeof text, "on_job_end = echo $GPUSHARE_JOB_ID >>%s\n", log_path);
   daemon_start(it, (const char *const[]){NULL});
-  run_job(0);
-  get_status(it, GS_STATUS_DAEMON);
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+    if (settings[i])
+      daemon_configure(it, settings[i]);
+    run_job(0);
+    get_status(it, GS_STATUS_DAEMON); /* the end has been heard of */
+    await_lines(i == 1 ? 1 : i == 3 ? 2 : 0);
+  }
+  ck_assert_str_eq(output, "2\n4\n");
 }
 
 int main(void) { return suite_run_all("daemon_hook", set_up, tear_down); }

@@ -423,6 +423,6 @@ TEST(what_has_ended_is_found) {
 
 /* Thousands of records begin here: untouched pages of the kernel's cost less than zeros of malloc's. */
 int main(void) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_MMAP_THRESHOLD, 1 << 16);
   return suite_run_all("kept", set_up, tear_down);
 }
