@@ -14,9 +14,7 @@
 #include "ctl/ctl.h"
 #include "shared/printable.h"
 
-#define GONE                                                                                                 \
-  "the daemon has closed the connection: see gpushare-daemon's log; restart it if it is older than this "    \
-  "program"
+#define GONE "the daemon has closed the connection: see gpushare-daemon's log"
 #define NONSENSE "the daemon's answer makes no sense: install the same version of both"
 
 int ask_complain(struct ask_error *error, int code, const char *format, ...) {
