@@ -89,21 +89,13 @@ static int give(const struct lent_name *name, size_t i, const struct descriptor 
   return err == -EAGAIN && await(other, POLLOUT, ANSWER_NS) ? lending_give(name, i, other) : err;
 }
 
-/* A packet of its own says that there is no more. */
-static void answer(const struct descriptor *other, const struct lent_name *name) {
-  struct lent_note end = {.error = 0};
-  for (size_t i = 0; end.error == 0; i++)
-    end.error = give(name, i, other);
-  if (descriptor_is_ours(other))
-    send(other->fd, &end, sizeof end, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 static void serve(struct descriptor *other) {
   struct request request;
   if (abstract_is_trusted(other, 0) && await(other, POLLIN, ANSWER_NS) && descriptor_is_ours(other) &&
       recv(other->fd, &request, sizeof request, MSG_DONTWAIT) == (ssize_t)sizeof request &&
       request.magic == HANDLE_MAGIC && request.key == atomic_load(&key))
-    answer(other, &request.name);
+    for (size_t i = 0; give(&request.name, i, other) == 0; i++)
+      ;
   descriptor_close(other);
 }
 

@@ -90,10 +90,8 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
   struct block *block = find_in(backing_is_pinned(space->backing) ? space->newest : space->held, name->age);
   int err = block && i < block->pieces ? 0 : -ENOENT;
   if (err == 0) {
-    const struct lent_note note = {.block_bytes = block->bytes,
-                                   .at = piece_at(block, i) - block->base,
-                                   .bytes = piece_bytes(block, i),
-                                   .pieces = (uint32_t)block->pieces};
+    const struct lent_note note = {
+        .block_bytes = block->bytes, .at = piece_at(block, i) - block->base, .bytes = piece_bytes(block, i)};
     err = passing_lend(block, i, to, &note, sizeof note);
   }
   space_unlock(space);

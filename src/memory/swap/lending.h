@@ -23,8 +23,6 @@ struct lent_name {
 struct lent_note {
   uint64_t block_bytes;
   uint64_t at, bytes; /* of the piece, in the block */
-  uint32_t pieces;    /* of the block */
-  int32_t error;      /* 0, or -errno: there is no more */
 };
 
 /* Whether memory of the device can be shared so. */
