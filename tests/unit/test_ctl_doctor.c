@@ -104,14 +104,14 @@ TEST(a_library_that_the_loader_leaves_is_found) {
 
 TEST(a_driver_without_its_library_is_found) {
   ck_assert_int_eq(
-      run_shell("mkdir -p %s/root/proc/driver/nvidia && printf 'NVRM version: NVIDIA UNIX x86_64 Kernel "
-                "Module  580.82.07  Wed\\n' >%s/root/proc/driver/nvidia/version",
+      run_shell("mkdir -p %s/host/proc/driver/nvidia && printf 'NVRM version: NVIDIA UNIX x86_64 Kernel "
+                "Module  580.82.07  Wed\\n' >%s/host/proc/driver/nvidia/version",
                 it->folder, it->folder),
       0);
   char root[160];
-  snprintf(root, sizeof root, "LD_LIBRARY_PATH= GPUSHARE_HOST_ROOT=%s/root", it->folder);
+  snprintf(root, sizeof root, "LD_LIBRARY_PATH= GPUSHARE_HOST_ROOT=%s/host", it->folder);
   found(root, "driver", "NVIDIA 580.82.07");
-  run_shell("rm -r %s/root", it->folder);
+  run_shell("rm -r %s/host", it->folder);
 }
 
 TEST(variables_are_looked_at) {
