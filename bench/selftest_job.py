@@ -138,7 +138,7 @@ def serve():
 def ranks():
     appear()
     be_seen()
-    start_s = time.monotonic()
+    start_s = 1000.0  # the same for all, however late
     for rank in (0, 1):
         print("@rank " + json.dumps(TOLD | {
             "rank": rank, "pid": os.getpid(), "iterations": 7, "start_s": start_s, "end_s": start_s + (2 if OURS else 1),

@@ -67,14 +67,14 @@ def numba_buffers(count):
     try:
         from numba import cuda
         import numpy
+
+        @cuda.jit
+        def add(x):
+            i = cuda.grid(1)
+            if i < x.size:
+                x[i] += 1
     except AttributeError as error:  # a numpy that is too new for it
         raise ImportError(str(error)) from None
-
-    @cuda.jit
-    def add(x):
-        i = cuda.grid(1)
-        if i < x.size:
-            x[i] += 1
 
     buffers = [cuda.to_device(numpy.full(count, float(i), numpy.float32)) for i in range(PARTS)]
 

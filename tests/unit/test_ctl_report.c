@@ -245,7 +245,7 @@ TEST(an_older_daemon_is_told_from_others) {
   output_lacks("no job has had");
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
     ck_assert_int_eq(ask_played(unknown[i], NULL, 0), 3);
-    output_has("restart it if it is older than this program");
+    output_has("the daemon has closed the connection: see gpushare-daemon's log");
   }
 }
 
