@@ -351,6 +351,7 @@ void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_
   set_pinned_reach(job, max_u64(min_u64(job->pinned_reach_bytes, unasked_bytes), job->pinned_bytes));
   books_set_resident(job, job->resident_bytes);
   books_assume_resident(job);
+  occupancy_judge(gpu);
 }
 
 /* What the job alleges is no more than card and host have. */
@@ -710,6 +711,85 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
     return;
   gpu->overhead_tries += gpu->overhead_tries < OVERHEAD_DOUBLINGS;
   forget(gpu, change);
+}
+
+/* ---- what is on the card ---- */
+
+/*
+ * Unified memory occupies nothing until it is touched. So in mode auto, jobs that have more than fits run
+ * together as long as less than OCCUPIED_PERCENT of what there is for them is in use.
+ *
+ * The driver tells of processes without their unified memory. So what counts is the card's memory in use,
+ * whoever has it, without what is taken by processes that are no jobs, as far as that is known. Where the
+ * capacity is less than the card, other processes' memory counts as that of jobs: turns begin too early, not
+ * too late. What jobs pin counts at once, and not only from the next look on.
+ *
+ * Page faults evict others' memory once the card is full, and not before. So nothing thrashes yet where turns
+ * begin. The tenth that is left is for contexts and for what is touched between two looks.
+ *
+ * Turns that were needed once stay until the jobs have an eighth less than the most that they have had since.
+ * So they never come and go with the looks. They are needed, too, if figures that let jobs run together are
+ * missing for two looks. If there have been none yet, allocations count until there are.
+ *
+ * Allocations count, too, where some job has memory without page faults: what is evicted of it comes back in
+ * a turn only. And where a production job is: it never shares the card with others for what they have not
+ * touched yet.
+ */
+
+#define OCCUPIED_PERCENT 90
+#define OCCUPANCY_NS (2 * SCHED_LOOK_NS)
+
+uint64_t sched_gpu_occupied_bytes(const struct sched_gpu *gpu) {
+  uint64_t bytes = add_u64(gpu->occupancy.unpinned_bytes, gpu->pinned_bytes);
+  return gpu->occupancy.known ? less_u64(bytes, add_u64(gpu->overhead_bytes, gpu->away_bytes)) : 0;
+}
+
+static bool is_full(const struct sched_gpu *gpu) {
+  return sched_gpu_occupied_bytes(gpu) >= sched_gpu_usable_bytes(gpu) / 100 * OCCUPIED_PERCENT;
+}
+
+/* Figures would decide. */
+static bool counts_touched(const struct sched_gpu *gpu) {
+  return gpu->scheduler->counts_touched && gpu->settings.mode == GS_MODE_AUTO && gpu->faultless_bytes == 0 &&
+         gpu->class_counts[GS_CLASS_PRODUCTION] == 0;
+}
+
+bool books_fit_by_touch(const struct sched_gpu *gpu) {
+  return counts_touched(gpu) && gpu->occupancy.known && gpu->occupancy.needed_bytes == 0 && !is_full(gpu);
+}
+
+bool sched_gpu_runs_together(const struct sched_gpu *gpu) {
+  return !gpu->serialized && !books_fit(gpu) && books_fit_by_touch(gpu);
+}
+
+bool sched_gpu_is_watched(const struct sched_gpu *gpu) { return gpu->used_bytes > 0 && counts_touched(gpu); }
+
+void occupancy_judge(struct sched_gpu *gpu) {
+  struct sched_occupancy *it = &gpu->occupancy;
+  uint64_t bytes = spoken_for_bytes(gpu);
+  if (bytes < NEAR(it->needed_bytes))
+    it->needed_bytes = 0;
+  if (it->needed_bytes || (it->known && is_full(gpu) && !books_fit(gpu)))
+    it->needed_bytes = max_u64(it->needed_bytes, bytes);
+}
+
+void occupancy_note(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns) {
+  gpu->occupancy.known = true;
+  gpu->occupancy.at_ns = at_ns;
+  gpu->occupancy.unpinned_bytes = less_u64(bytes, gpu->pinned_bytes);
+  occupancy_judge(gpu);
+}
+
+uint64_t occupancy_deadline_ns(const struct sched_gpu *gpu) {
+  return gpu->occupancy.known ? add_u64(gpu->occupancy.at_ns, OCCUPANCY_NS) : SCHED_NEVER;
+}
+
+void occupancy_expire(struct sched_gpu *gpu, uint64_t now_ns) {
+  if (now_ns < occupancy_deadline_ns(gpu))
+    return;
+  if (books_fit_by_touch(gpu) && !books_fit(gpu))
+    gpu->occupancy.needed_bytes = spoken_for_bytes(gpu);
+  gpu->occupancy.known = false;
 }
 
 /* ---- what there is for those that hold ---- */

@@ -227,6 +227,14 @@ const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]) {
   return text;
 }
 
+const char *figures_together(const struct gpu_figures *gpu, char text[FIGURES_TOGETHER_SIZE]) {
+  snprintf(text, FIGURES_TOGETHER_SIZE,
+           "what is allocated exceeds the capacity, but only %s of %s are in use on the card",
+           BYTES_TEXT(gpu->handover->handover_status.occupied_bytes),
+           BYTES_TEXT(gpu->gpu->gpu_status.capacity_bytes));
+  return text;
+}
+
 /* Of a newer daemon it may be another one. */
 struct plan_rule figures_rule(const struct gs_msg *wait) {
   static const struct {
@@ -265,6 +273,11 @@ struct plan_rule figures_rule(const struct gs_msg *wait) {
 void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu) {
   output_gpu(object, key, gpu->gpu);
   output_text(object, "uuid", UUID_TEXT(gpu));
+}
+
+void figures_put_occupied(json_t *object, const struct gpu_figures *gpu) {
+  output_known(object, "occupied_bytes", gpu->handover->handover_status.occupied_bytes);
+  output_bool(object, "together", gpu->gpu->gpu_status.flags & GS_GPU_TOGETHER);
 }
 
 void figures_put_plan(json_t *object, const struct gs_msg *wait) {

@@ -9,6 +9,8 @@
  *   uuid=TEXT     of GPU 0
  *   pid=N         a process on GPU 0
  *   bytes=N       that programs can have of a card
+ *   used=N        that are in use on each card; else all of them
+ *   state=PATH    of a simulated driver: in use is what is on its card of the same index
  *   do=WHAT       hang, crash, fail, babble (nonsense) or hide (the processes of the last GPU)
  */
 #include <signal.h>
@@ -17,6 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "sim/sim.h"
 
 #define LOST 15
 #define NOT_FOUND 6
@@ -54,8 +58,8 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **par
 
 static struct {
   unsigned gpus, base, mig_gpu, mig_count, pid;
-  unsigned long long bytes;
-  char uuid[64], what[16];
+  unsigned long long bytes, used;
+  char uuid[64], what[16], state[256];
 } script;
 
 /* A handle is the index and one; of an instance, its number and one are above that. */
@@ -93,6 +97,11 @@ static void read_script(void) {
   script.bytes = 79ull << 30;
   if ((word = strstr(text, "bytes=")))
     script.bytes = strtoull(word + 6, NULL, 10);
+  script.used = script.bytes;
+  if ((word = strstr(text, "used=")))
+    script.used = strtoull(word + 5, NULL, 10);
+  if ((word = strstr(text, "state=")))
+    sscanf(word, "state=%255s", script.state);
   if ((word = strstr(text, "do=")))
     sscanf(word, "do=%15s", script.what);
 }
@@ -164,12 +173,20 @@ int nvmlDeviceGetMinorNumber(void *device, unsigned *minor) {
   return 0;
 }
 
+static unsigned long long used_of(void *device) {
+  struct gs_sim_card card;
+  if (*script.state && gs_sim_card_read(script.state, index_of(device), &card) == 0)
+    return card.pinned_bytes + card.resident_bytes;
+  return script.used;
+}
+
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
   if (is_lost(device))
     return LOST;
   *memory = (struct memory){.total = babbles()         ? ~0ull
                                      : part_of(device) ? 10ull << 30
-                                                       : script.bytes + (1ull << 30)};
+                                                       : script.bytes + (1ull << 30),
+                            .used = used_of(device)};
   return 0;
 }
 
@@ -179,6 +196,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory) {
       memory->version == (sizeof *memory | 2u << 24) ? nvmlDeviceGetMemoryInfo(device, &plain) : NOT_FOUND;
   if (result == 0) {
     memory->total = plain.total;
+    memory->used = plain.used;
     memory->reserved = part_of(device) ? 0 : 1ull << 30;
   }
   return result;
