@@ -573,6 +573,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   if (job->state != GS_JOB_IDLE) /* or when it asks */
     policy_level(job, now_ns);
   policy_rerank(job);
+  turns_begin_if_needed(job->gpu, now_ns, change); /* for its class */
   if (job->terms.paused && !was_paused)
     pause_job(job, now_ns, change);
   else if (was_paused && !job->terms.paused)

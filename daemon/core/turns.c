@@ -379,8 +379,8 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
     struct sched_job *job = job_of(node);
     if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING) && !job->terms.paused)
       turns_grant(gpu, job, now_ns, change);
-    else if (job->state == GS_JOB_HOLDING && job->steps)
-      turns_drop(job, now_ns, change); /* and granted anew */
+    else if (job->state == GS_JOB_HOLDING && (job->steps || job->terms.paused))
+      turns_drop(job, now_ns, change); /* and granted anew, unless it is paused */
     gang_ask(job->gang, now_ns);       /* it claims no more if nobody of it waits */
     gang_look(job->gang);
   }

@@ -287,6 +287,8 @@ static int receive_status(int fd, struct scene_status *status) {
       status->daemon = msg;
     else if (msg.type == GS_STATUS_GPU && status->gpu_count < 8)
       status->gpus[status->gpu_count++] = msg;
+    else if (msg.type == GS_STATUS_HANDOVER && status->gpu_count > 0)
+      status->handovers[status->gpu_count - 1] = msg;
     else if (msg.type == GS_STATUS_JOB && status->job_count < SCENE_STATUS_MAX)
       status->jobs[status->job_count] = msg; /* the rest of it follows */
     else if (msg.type == GS_STATUS_TERMS && status->job_count < SCENE_STATUS_MAX)
