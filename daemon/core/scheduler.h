@@ -195,7 +195,7 @@ struct sched_occupancy {
   bool known;              /* and not too old */
   uint64_t at_ns;          /* when it was so */
   uint64_t unpinned_bytes; /* beside what jobs had pinned then */
-  uint64_t needed_bytes;   /* of what jobs have had since turns were needed for it, the most; 0: they are not */
+  uint64_t needed_bytes; /* of what jobs have had since turns were needed for it, the most; 0: they are not */
 };
 
 struct sched_gpu {
@@ -267,8 +267,8 @@ struct sched_gpu {
   uint32_t overhead_tries;  /* how often it was */
   uint64_t away_bytes;      /* taken by processes that are no jobs (any more): likewise, until they end */
   struct sched_occupancy occupancy;
-  bool roomy;               /* the last plan: everybody has all the room that he may ask for */
-  uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
+  bool roomy;           /* the last plan: everybody has all the room that he may ask for */
+  uint64_t deadline_ns; /* when there is something to do; if it is not known, it is looked for */
   bool deadline_known;
   uint64_t changes; /* of what decides who holds, so far */
   struct sched_singles singles;

@@ -112,8 +112,9 @@ struct plan_rule figures_rule(const struct gs_msg *wait);
 /* The whole. */
 json_t *status_json(const struct status *status);
 
-/* Of a GPU, index and uuid, and what of the card is in use; of a STATUS_WAIT, what the plan has for a job; of a STATUS_MEMORY, what can't
- * leave the card, and what need not be copied; all that a job does or waits for. */
+/* Of a GPU, index and uuid, and what of the card is in use; of a STATUS_WAIT, what the plan has for a job; of
+ * a STATUS_MEMORY, what can't leave the card, and what need not be copied; all that a job does or waits for.
+ */
 void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu);
 void figures_put_occupied(json_t *object, const struct gpu_figures *gpu);
 void figures_put_plan(json_t *object, const struct gs_msg *wait);
