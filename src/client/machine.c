@@ -375,6 +375,8 @@ static void hear_grant(struct machine *machine, const struct gs_msg *msg, const 
   machine->holding = true;
   machine->requested = machine->wanted = machine->drop_pending = machine->steps_over = false;
   machine->steps = msg->room.steps;
+  machine->quantum_ns = msg->room.quantum_ns;
+  machine->ends_ns = 0;
   take_room(machine, msg, orders);
   note_grant(machine, sight->now_ns);
   if (machine->busy)
@@ -445,6 +447,7 @@ static void open_gate(struct machine *machine, const struct sight *sight, struct
   machine->grant_pending = false;
   machine->handover_ns += restore_ns;
   machine->open = orders->open = true;
+  machine->ends_ns = machine->quantum_ns ? sight->now_ns + machine->quantum_ns : 0;
   machine_report(machine, sight, orders);
   if (machine->attached && machine->epoch) {
     struct gs_msg *msg = add(orders, GS_LOCK_ACTIVE);
@@ -576,12 +579,17 @@ bool machine_end_take_up(struct machine *machine, bool open, const struct sight 
   return open || machine->drop_pending;
 }
 
+bool machine_end_turn(struct machine *machine, uint64_t epoch, uint64_t generation, struct orders *orders) {
+  if (!machine->wanted || machine->epoch != epoch || machine->generation != generation)
+    return false;
+  machine_order_drop(machine, orders);
+  return true;
+}
+
 void machine_idle(struct machine *machine, uint64_t epoch, uint64_t generation, uint64_t now_ns,
                   struct orders *orders) {
-  if (!machine->wanted || machine->epoch != epoch || machine->generation != generation)
-    return;
-  machine->gave_way_ns = now_ns;
-  machine_order_drop(machine, orders);
+  if (machine_end_turn(machine, epoch, generation, orders))
+    machine->gave_way_ns = now_ns;
 }
 
 bool machine_end_steps(struct machine *machine) {

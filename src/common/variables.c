@@ -49,6 +49,7 @@ static const struct {
     {"GPUSHARE_REQUIRED", is_bool, "0 or 1"},
     {"GPUSHARE_PREEMPT", is_preempt, "auto or off"},
     {"GPUSHARE_CARRY", is_bool, "0 or 1"},
+    {"GPUSHARE_EMPTY_CACHE", is_bool, "0 or 1"},
     {"GPUSHARE_SINGLE_OVERSUBSCRIBE", is_bool, "0 or 1"},
     {"GPUSHARE_LOG", is_log_level, "error, warn, info or debug"},
     {"GPUSHARE_GANG", NULL, NULL},
