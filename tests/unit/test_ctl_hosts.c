@@ -130,9 +130,9 @@ TEST(a_host_has_its_time_and_nothing_of_it_is_left) {
   output_has("other   3 H100");
   /* Killed: gone, or waited for by nobody yet. */
   ck_assert_int_eq(
-      run_shell("for i in $(seq 200); do"
+      run_shell("for i in $(seq 200); do cat /proc/[0-9]*/stat 2>/dev/null |"
                 " awk -v group=$(cat %s/slow) '$5 == group && $3 != \"Z\" {found = 1} END {exit !found}'"
-                "   /proc/[0-9]*/stat 2>/dev/null || exit 0; sleep 0.05; done; exit 1",
+                " || exit 0; sleep 0.05; done; exit 1",
                 folder),
       0);
   ck_assert_int_eq(ctl_with("GPUSHARE_SSH_TIMEOUT=soon", "status --host other"), 2);
@@ -183,8 +183,8 @@ TEST(top_asks_again) {
 }
 
 TEST(no_name_is_taken_for_an_option_or_a_command) {
-  static const char *const wrong[] = {
-      "-oProxyCommand=x", "a,-V", "ann@-V", "'a b'", "'a;b'", "'$(x)'", "a,,b", "''", "a,a", "ann@", "a/b"};
+  static const char *const wrong[] = {"-oProxyCommand=x", "a,-V", "ann@-V", "-l@a", "'a b'", "'a;b'",
+                                      "'$(x)'",           "a,,b", "''",     "a,a",  "ann@",  "a/b"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     char arguments[64];
     snprintf(arguments, sizeof arguments, "status --host=%s", wrong[i]);
