@@ -4,7 +4,8 @@ set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
 set(CPACK_RPM_PACKAGE_RELEASE 1)
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
 string(REPLACE "\n.\n" "\n\n" CPACK_RPM_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
-set(CPACK_RPM_SPEC_MORE_DEFINE "%define _build_id_links none") # there is no package with debugging symbols
+# There is no package with debugging symbols; and a .pc file alone is no reason to have pkg-config.
+set(CPACK_RPM_SPEC_MORE_DEFINE "%define _build_id_links none\n%global __requires_exclude pkg-config$")
 # For metrics; loaded only where they are wanted.
 set(CPACK_RPM_PACKAGE_SUGGESTS libmicrohttpd)
 set(CPACK_RPM_USER_FILELIST "%config(noreplace) ${GPUSHARE_CONFIG_PATH}")
