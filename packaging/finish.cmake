@@ -18,7 +18,10 @@ foreach(file ${files})
     file(CHMOD ${file} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   endif()
 endforeach()
-if(CPACK_GENERATOR STREQUAL "DEB") # rpm takes a library for one if it may be executed
-  file(GLOB_RECURSE libraries ${prefix}/lib/*.so)
-  file(CHMOD ${libraries} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+# rpm takes a library for one if it may be executed, Debian does not want it to be. CMake asks only where it runs itself.
+set(rights OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+if(CPACK_GENERATOR STREQUAL "RPM")
+  list(APPEND rights OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
 endif()
+file(GLOB_RECURSE libraries ${prefix}/lib/*.so ${prefix}/lib64/*.so)
+file(CHMOD ${libraries} PERMISSIONS ${rights})

@@ -45,6 +45,11 @@ class Package(unittest.TestCase):
         run("rpm", *database, "--noscripts", "-e", "gpushare")
         self.assertFalse(os.path.exists(root + program))
 
+    def test_the_library_is_one_for_rpm(self):
+        (mode,) = re.findall(r"(?m)^(\S+) \S*/libunified\.so$", self.query("--qf", "[%{FILEMODES:perms} %{FILENAMES}\n]"))
+        self.assertEqual(mode, "-rwxr-xr-x")
+        self.assertRegex(self.query("--provides"), r"(?m)^libunified\.so\(\)")
+
     def test_it_needs_no_tools(self):
         self.assertNotIn("pkg-config", self.query("--requires"))
 
