@@ -50,9 +50,6 @@ class Package(unittest.TestCase):
         self.assertEqual(mode, "-rwxr-xr-x")
         self.assertRegex(self.query("--provides"), r"(?m)^libunified\.so\(\)")
 
-    def test_it_needs_no_tools(self):
-        self.assertNotIn("pkg-config", self.query("--requires"))
-
     def test_the_configuration_is_the_administrators(self):
         self.assertEqual(self.query("--configfiles"), "/etc/gpushare/gpushare.conf\n")
         flags = dict(line.rsplit(" ", 1) for line in self.query("--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]").splitlines())
