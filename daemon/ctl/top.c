@@ -515,24 +515,34 @@ static int top_live(const char *path, uint64_t interval_ns) {
 /* Of a terminal that can only write line after line. */
 static bool screen_is_plain(void) { return isatty(STDOUT_FILENO) && table_screen_is_dumb(); }
 
-int top_command(const struct request *request) {
+bool top_is_live(const struct request *request) { return !request->batch && !screen_is_plain(); }
+
+int top_check(const struct request *request, uint64_t *interval_ns, int64_t *times) {
   const char *delay = request->delay, *count = request->run.slots;
-  uint64_t interval_ns = INTERVAL_NS;
-  int64_t times = 0;
-  int fd;
-  if (delay && (parse_duration_ns(delay, &interval_ns) < 0 || interval_ns < TOP_INTERVAL_MIN_NS ||
-                interval_ns > TOP_INTERVAL_MAX_NS))
+  *interval_ns = INTERVAL_NS;
+  *times = 0;
+  if (delay && (parse_duration_ns(delay, interval_ns) < 0 || *interval_ns < TOP_INTERVAL_MIN_NS ||
+                *interval_ns > TOP_INTERVAL_MAX_NS))
     return usage_error("the delay is 0.1 to 3600 (seconds), not", delay);
-  if (count && parse_integer(count, 1, INT32_MAX, &times) < 0)
+  if (count && parse_integer(count, 1, INT32_MAX, times) < 0)
     return usage_error("not a number of times:", count);
   if (!request->batch && (count || request->json))
     return usage_error(count ? "-n of top is for --batch" : "--json of top is for --batch", NULL);
-  if (!request->batch && !screen_is_plain())
-    return top_live(daemon_path(&request->run), interval_ns);
-  int code = connect_daemon(request, &fd);
+  return CTL_OK;
+}
+
+int top_command(const struct request *request) {
+  uint64_t interval_ns;
+  int64_t times;
+  int fd, code = top_check(request, &interval_ns, &times);
   if (code != CTL_OK)
     return code;
-  code = run_batch(fd, delay ? interval_ns : FIRST_NS, interval_ns, times,
+  if (top_is_live(request))
+    return top_live(daemon_path(&request->run), interval_ns);
+  code = connect_daemon(request, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = run_batch(fd, request->delay ? interval_ns : FIRST_NS, interval_ns, times,
                    request->json ? print_json : print_lines);
   close(fd);
   return code;

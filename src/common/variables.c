@@ -54,6 +54,8 @@ static const struct {
     {"GPUSHARE_LOG", is_log_level, "error, warn, info or debug"},
     {"GPUSHARE_GANG", NULL, NULL},
     {"GPUSHARE_LIB", NULL, NULL},
+    {"GPUSHARE_SSH", NULL, NULL},
+    {"GPUSHARE_SSH_TIMEOUT", is_duration, "a duration (15, 2m)"},
     {"GPUSHARE_JOB_INDEX", NULL, NULL},
     {"GPUSHARE_JOB_COUNT", NULL, NULL},
     {"GPUSHARE_NVML", NULL, NULL},
