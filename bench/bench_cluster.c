@@ -8,7 +8,7 @@
  * memory.
  *
  * Durations: run times of Philly's jobs (Jeon et al., ATC 2019), from the sorted list
- * cluster-trace-gpu-v2020/analysis/philly_runtime.csv of github.com/alibaba/clusterdata. Read at six places,
+ * cluster-trace-gpu-v2020/analysis/philly_runtime.csv of github.com/alibaba/clusterdata. Read at five places,
  * to about a percentile; between them the logarithm is uniform.
  *
  * Use of the GPU, by --mix:
@@ -177,6 +177,8 @@ static void run(struct cluster *cluster, const struct trace_job *jobs) {
       fprintf(stderr, "bench_cluster: nobody runs\n");
       exit(EXIT_FAILURE);
     }
+    if (next_ns < cluster->now_ns) /* a deadline that came while others were served */
+      next_ns = cluster->now_ns;
     if (next_ns <= last_ns)
       count_time(cluster, next_ns);
     cluster->now_ns = next_ns;
