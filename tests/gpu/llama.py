@@ -139,6 +139,12 @@ def server_env(test, daemon=None, extra=None):
     return test.env(daemon, libraries=[llama_folder(), *filter(None, toolkit)], extra=extra)
 
 
+def job_of(daemon, server):
+    jobs = harness.jobs_of(daemon.status())
+    harness.check(server.pid in jobs, f"{server.label}: the daemon does not know it")
+    return jobs[server.pid]
+
+
 def check_answers(server, wanted):
     for prompt, answer in zip(PROMPTS, wanted):
         said = server.complete(prompt, ANSWER)[0]
@@ -154,7 +160,7 @@ def rounds(daemon, servers, alone):
             still.append(server.first_token())
             check_answers(server, alone.answers[i])
             away = servers[1 - i]
-            stayed.append(harness.jobs_of(daemon.status())[away.pid]["resident_bytes"])
+            stayed.append(job_of(daemon, away)["resident_bytes"])
     return switch, still, min(stayed)
 
 
@@ -185,7 +191,7 @@ def by_turns(test, alone, memory):
         servers = [stack.enter_context(Server(test, f"{memory}{i}", model, env)) for i, model in enumerate(alone.models)]
         for server in servers:
             server.wait_ready()
-        used = max(harness.jobs_of(daemon.status())[server.pid]["used_bytes"] for server in servers)
+        used = max(job_of(daemon, server)["used_bytes"] for server in servers)
         harness.check(used > CAPACITY / 2, f"{used >> 20} MiB a server: both fit into the capacity")
         switch, still, _ = rounds(daemon, servers, alone)
         print(f"  {memory}: first token {milliseconds(still)} ms, {milliseconds(switch)} ms at a switch, with {used >> 20} MiB"
