@@ -191,6 +191,8 @@ void program_await_cards(struct program *program) {
   uint64_t end_ns = clock_now_ns() + CARDS_WAIT_NS;
   query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
   query->patience_ns = CARD_QUERY_NS;
+  query->is_job = gpus_have_job;
+  query->of = &program->daemon;
   if (!*query->library)
     query->library = NULL;
   program_ask_for_cards(program);

@@ -333,6 +333,9 @@ void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
                 const struct gs_msg *msg, uint64_t now_ns);
 void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
 
+/* For card_query.is_job: a program of this number is connected. `of`: the daemon. */
+bool gpus_have_job(void *of, pid_t pid);
+
 /* Overrides for numbers become those of the cards that have them. True: there are some. */
 bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards);
 
@@ -377,7 +380,7 @@ void evict_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT,
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER and STATUS_CARD, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT,
  * STATUS_ORIGIN and STATUS_MEMORY of each of its jobs, for each GPU; STATUS_END. In slices: each is true when
  * it was made. */
 void status_begin(struct daemon *daemon, uint64_t now_ns);

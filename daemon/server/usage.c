@@ -97,6 +97,7 @@ void usage_on_time(struct daemon *daemon, uint64_t now_ns) {
     if (!walk_next(&daemon->usage_walk, &gpu, &job)) {
       walk_begin(&daemon->usage_walk, &daemon->scheduler.gpus);
       daemon->usage_next_ns = now_ns + USAGE_SHORT_NS;
+      card_query_want_readings(&daemon->card_query, now_ns, 0); /* what cards do is known while jobs run */
       return;
     }
     if (job)

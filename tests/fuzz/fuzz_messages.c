@@ -94,7 +94,7 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
   peer_send(peer, msg);
 }
 
-void peer_send_status(struct peer *peer, bool details) {
+void peer_send_status(struct peer *peer, uint32_t details) {
   (void)details;
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
