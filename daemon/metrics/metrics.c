@@ -64,16 +64,12 @@ struct scene {
 
 static const char *const types[] = {
     [FAMILY_GAUGE] = "gauge", [FAMILY_COUNTER] = "counter", [FAMILY_HISTOGRAM] = "histogram"};
-static const char *const units[] = {[UNIT_BYTES] = "bytes",
-                                    [UNIT_BYTES_PER_SECOND] = "bytes_per_second",
-                                    [UNIT_SECONDS] = "seconds",
-                                    [UNIT_RATIO] = "ratio",
-                                    [UNIT_CELSIUS] = "celsius",
-                                    [UNIT_WATTS] = "watts",
+static const char *const units[] = {[UNIT_BYTES] = "bytes",     [UNIT_BYTES_PER_SECOND] = "bytes_per_second",
+                                    [UNIT_SECONDS] = "seconds", [UNIT_RATIO] = "ratio",
+                                    [UNIT_CELSIUS] = "celsius", [UNIT_WATTS] = "watts",
                                     [UNIT_JOULES] = "joules"};
 /* Digits of values behind the point. */
-static const int unit_digits[] = {
-    [UNIT_SECONDS] = 9, [UNIT_RATIO] = 9, [UNIT_WATTS] = 3, [UNIT_JOULES] = 3};
+static const int unit_digits[] = {[UNIT_SECONDS] = 9, [UNIT_RATIO] = 9, [UNIT_WATTS] = 3, [UNIT_JOULES] = 3};
 
 /* What a sample's name has beyond the family's. */
 static const char *suffix_of(const struct family *family) {
@@ -349,7 +345,7 @@ static void put_answers(const struct scene *scene) {
   static void function(const struct scene *scene) {                                                          \
     const struct card_reading *reading = reading_of(scene);                                                  \
     if (reading && reading->does.known & (what))                                                             \
-      put_value(scene, reading->does.field * UINT64_C(times));                                               \
+      put_value(scene, reading->does.field *UINT64_C(times));                                                \
   }
 DOES(put_temperature, NVML_TEMPERATURE, temperature_c, 1)
 DOES(put_power, NVML_POWER, power_mw, 1)

@@ -153,8 +153,8 @@ struct card_query {
 /* Start a helper; if there is one, another comes after it (again). 0, or -errno: there will be no answer. */
 int card_query_begin(struct card_query *query, uint64_t now_ns);
 
-/* A child has ended. 0: not the helper, or it was for readings; 1: *cards are what it has told, checked; -errno: it has told nothing,
- * and why. */
+/* A child has ended. 0: not the helper, or it was for readings; 1: *cards are what it has told, checked;
+ * -errno: it has told nothing, and why. */
 int card_query_on_child(struct card_query *query, struct cards *cards, char why[NVML_WHY_SIZE]);
 
 /* Somebody wants to know what the cards do: they are read once, and again and again for so long. */

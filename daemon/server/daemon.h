@@ -380,9 +380,9 @@ void evict_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER and STATUS_CARD, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT,
- * STATUS_ORIGIN and STATUS_MEMORY of each of its jobs, for each GPU; STATUS_END. In slices: each is true when
- * it was made. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER and STATUS_CARD, and a STATUS_JOB, STATUS_TERMS,
+ * STATUS_WAIT, STATUS_ORIGIN and STATUS_MEMORY of each of its jobs, for each GPU; STATUS_END. In slices: each
+ * is true when it was made. */
 void status_begin(struct daemon *daemon, uint64_t now_ns);
 
 /* Until the clock shows until_ns, or it is complete: true. */

@@ -169,7 +169,7 @@ struct log_text label_gpu(const struct sched_gpu *gpu) {
 
 struct user_name {
   uid_t uid;
-  size_t at; /* in the file */
+  size_t at;     /* in the file */
   char name[33]; /* as long as useradd lets it be */
 };
 

@@ -156,8 +156,7 @@ int nvml_processes(void *device, struct nvml_process processes[NVML_PROCESSES_MA
   if (!nvml.processes || nvml.processes(device, &filled, found) != 0)
     return -EIO;
   for (unsigned i = 0; i < filled; i++)
-    processes[i] =
-        (struct nvml_process){found[i].pid, found[i].used == NOT_AVAILABLE ? 0 : found[i].used};
+    processes[i] = (struct nvml_process){found[i].pid, found[i].used == NOT_AVAILABLE ? 0 : found[i].used};
   *count = filled;
   return 0;
 }

@@ -102,15 +102,17 @@ TEST(buckets_include_the_smaller_ones) {
   gpu.sched.handover.sum.move_ns = NS_PER_S / 2;
   read_as(DIALECT_PROMETHEUS, 0);
 #define BUCKET(le)                                                                                           \
-  "gpushare_gpu_handover_duration_seconds_bucket{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index=\"0\",le=\"" le  \
-  "\"} "
+  "gpushare_gpu_handover_duration_seconds_bucket{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index="    \
+  "\"0\",le=\"" le "\"} "
   has(BUCKET("0.001") "2\n");
   has(BUCKET("0.005") "2\n");
   has(BUCKET("0.01") "3\n");
   has(BUCKET("30.0") "3\n");
   has(BUCKET("+Inf") "7\n");
-  has("gpushare_gpu_handover_duration_seconds_sum{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index=\"0\"} 1.5\n");
-  has("gpushare_gpu_handover_duration_seconds_count{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index=\"0\"} 7\n");
+  has("gpushare_gpu_handover_duration_seconds_sum{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index="
+      "\"0\"} 1.5\n");
+  has("gpushare_gpu_handover_duration_seconds_count{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index="
+      "\"0\"} 7\n");
 }
 
 /* An older library tells no kinds. */
@@ -133,7 +135,8 @@ TEST(what_is_pinned_has_kinds) {
   has("name=\"a\",class=\"standard\",user=\"0\"," NOWHERE ",kind=\"shared\"} 2097152\n");
   has("name=\"b\",class=\"standard\",user=\"0\"," NOWHERE ",kind=\"other\"} 3145728\n");
   ck_assert_int_eq(count_of("\ngpushare_job_memory_pinned_bytes{"), 3);
-  has("gpushare_job_host_copies_bytes{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index=\"0\",job_id=\"2\",name="
+  has("gpushare_job_host_copies_bytes{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index=\"0\",job_id="
+      "\"2\",name="
       "\"b\","
       "class=\"standard\",user=\"0\"," NOWHERE "} 5242880\n");
 }
@@ -157,7 +160,7 @@ static void add_job_from(int i, uid_t uid, enum gs_origin kind, const char *name
 }
 
 #define FROM(user, pod, container, slurm, unit)                                                              \
-  "user=\"" user "\",pod_uid=\"" pod "\",container=\"" container "\",slurm_job=\"" slurm "\",unit=\"" unit  \
+  "user=\"" user "\",pod_uid=\"" pod "\",container=\"" container "\",slurm_job=\"" slurm "\",unit=\"" unit   \
   "\",gang=\"\""
 
 /* Of a number's names the first one in the file counts, wherever it stands there. */
@@ -172,7 +175,8 @@ TEST(labels_tell_whose_a_job_is_and_where_it_is_from) {
   has("job_id=\"2\",name=\"job\",class=\"standard\"," FROM("1001", "", "aaaaaaaaaaaa", "", "") "} ");
   has("job_id=\"3\",name=\"job\",class=\"standard\"," FROM("zoe", "", "", "4711", "") "} ");
   has("job_id=\"4\",name=\"job\",class=\"standard\"," FROM("zoe", "", "", "", "trai\\\"ner.service") "} ");
-  ck_assert_int_eq(count_of("\ngpushare_job_turns_total{"), count_of("gpushare_job_turns_total{gpu=\"GPU-01"));
+  ck_assert_int_eq(count_of("\ngpushare_job_turns_total{"),
+                   count_of("gpushare_job_turns_total{gpu=\"GPU-01"));
   name_users("");
 }
 
@@ -187,16 +191,15 @@ TEST(a_card_tells_what_it_does_while_that_is_fresh) {
 #define CARD "{gpu=\"GPU-01000000-0000-0000-0000-000000000000\",index=\"0\"} "
   has("\ngpushare_gpu_answers" CARD "0\n");
   readings->count = 1;
-  readings->list[0] = (struct card_reading){
-      .uuid = {1},
-      .does = {.known = NVML_POWER | NVML_ENERGY | NVML_UTILIZATION,
-               .power_mw = 250500,
-               .gpu_percent = 97,
-               .memory_percent = 5,
-               .energy_mj = 12345678},
-      .processes_known = 1,
-      .unshared = 2,
-      .unshared_bytes = 5 * MIB};
+  readings->list[0] = (struct card_reading){.uuid = {1},
+                                            .does = {.known = NVML_POWER | NVML_ENERGY | NVML_UTILIZATION,
+                                                     .power_mw = 250500,
+                                                     .gpu_percent = 97,
+                                                     .memory_percent = 5,
+                                                     .energy_mj = 12345678},
+                                            .processes_known = 1,
+                                            .unshared = 2,
+                                            .unshared_bytes = 5 * MIB};
   read_as(DIALECT_OPENMETRICS, 99);
   has("\ngpushare_gpu_answers" CARD "1\n");
   has("# UNIT gpushare_gpu_power_watts watts\ngpushare_gpu_power_watts" CARD "250.5\n");
