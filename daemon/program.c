@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "server/keep.h"
 #include "server/process.h"
+#include "server/usage.h"
 
 /* ---- configuration ---- */
 
@@ -175,6 +176,7 @@ void program_look_for_cards(struct program *program) {
   static struct cards cards;
   char why[NVML_WHY_SIZE];
   int result = card_query_on_child(&program->daemon.card_query, &cards, why);
+  usage_on_readings(&program->daemon, clock_now_ns());
   if (result > 0) {
     *program->cards_trouble = '\0';
     take_cards(program, &cards);

@@ -261,6 +261,7 @@ static void put_user_waited(const struct scene *scene) { put_users(scene, offset
 static void put_user_moved(const struct scene *scene) {
   put_users(scene, offsetof(struct user, moved_bytes));
 }
+static void put_user_energy(const struct scene *scene) { put_users(scene, offsetof(struct user, energy_mj)); }
 
 static uint64_t host_capacity(const struct scene *scene) {
   return scene->daemon->scheduler.host_memory_bytes;
@@ -305,6 +306,10 @@ static const struct measure of_daemon[] = {
     {{"gpushare_user_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
       "Memory of a user's jobs that has left cards and come back, to the minute."},
      .put = put_user_moved},
+    {{"gpushare_user_energy_joules", FAMILY_COUNTER, UNIT_JOULES,
+      "Energy that GPUs have used while a user's jobs held them, about, to the minute; shared out among jobs "
+      "that hold one together."},
+     .put = put_user_energy},
     {{"gpushare_host_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Host memory that may be used for what does not fit on the cards."},
      .value = host_capacity},
@@ -564,6 +569,7 @@ static uint64_t held(const struct scene *scene) { return sched_job_held_ns(scene
 static uint64_t waited(const struct scene *scene) { return sched_job_waited_ns(scene->job, scene->now_ns); }
 static uint64_t turns(const struct scene *scene) { return scene->job->turns; }
 static uint64_t moved(const struct scene *scene) { return scene->job->moved_bytes; }
+static uint64_t job_energy(const struct scene *scene) { return attachment_of(scene->job)->energy_mj; }
 
 static void put_limit(const struct scene *scene) {
   const struct sched_job *job = scene->job;
@@ -607,6 +613,10 @@ static const struct measure of_jobs[] = {
     {{"gpushare_job_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
       "Its memory that was moved in bulk, off the card and back."},
      .value = moved},
+    {{"gpushare_job_energy_joules", FAMILY_COUNTER, UNIT_JOULES,
+      "Energy that the GPU has used while the job held it, about, to the minute; shared out among jobs that "
+      "hold it together."},
+     .value = job_energy},
     {{"gpushare_job_limit_ratio", FAMILY_GAUGE, UNIT_RATIO,
       "Of an opportunistic job: how much of the GPU's time it may use beside production jobs."},
      .put = put_limit},

@@ -151,8 +151,16 @@ union event_kinds {
 #undef X
 };
 
+/* What a GPU has used, as NVML has told last; and how much of that falls to its jobs (usage.h). */
+struct energy {
+  uint64_t at_ns, used_mj; /* 0: it has not told */
+  uint64_t held_ns;        /* by then, all jobs together */
+  uint64_t job_mw; /* mJ for a second in which one job holds the GPU, since the time before; 0: unknown */
+};
+
 struct gpu {
   struct sched_gpu sched; /* first: a scheduler's GPU */
+  struct energy energy;
   struct rates rates;
   uint32_t number;                                  /* for people: GS_GPU_NUMBER */
   bool known;                                       /* the host's cards have it */
@@ -190,6 +198,7 @@ struct attachment {
   struct told told;
   uint64_t began_ns;          /* it has been there since then */
   struct usage kept, counted; /* as its last span has ended; as its user has been told of it */
+  uint64_t energy_mj;         /* of the GPU while it held that, about; as of `counted` */
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;                       /* the client's own, of the GPU */

@@ -241,10 +241,12 @@ TEST(each_user_has_what_it_cost_and_had) {
   users_find(&users, 1000)->held_ns = 5 * NS_PER_S / 2;
   users_find(&users, 1001)->waited_ns = 4 * NS_PER_S;
   users_find(&users, 1001)->moved_bytes = 4096;
+  users_find(&users, 1001)->energy_mj = 1500;
   read_as(DIALECT_PROMETHEUS, 0);
   has("\ngpushare_user_held_seconds_total{uid=\"1000\",user=\"ada\"} 2.5\n");
   has("\ngpushare_user_waited_seconds_total{uid=\"1001\",user=\"1001\"} 4.0\n");
   has("\ngpushare_user_moved_bytes_total{uid=\"1001\",user=\"1001\"} 4096\n");
+  has("\ngpushare_user_energy_joules_total{uid=\"1001\",user=\"1001\"} 1.5\n");
   has("\ngpushare_user_handling_seconds_total{uid=\"1000\",user=\"ada\"} 1.5\n");
   has("\ngpushare_user_handling_seconds_total{uid=\"1001\",user=\"1001\"} 3.0\n");
   for (uid_t uid = 2000; uid < 2000 + 2 * METRICS_USERS_MAX; uid++)
@@ -290,7 +292,7 @@ TEST(a_text_is_made_in_slices_while_jobs_leave) {
   int infos = count_of("\ngpushare_job_info{"), moved = count_of("\ngpushare_job_moved_bytes_total{");
   ck_assert_int_gt(infos, 70);
   ck_assert_int_eq(moved, 70);
-  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 14);
+  ck_assert_int_eq(count_of("# TYPE gpushare_job_"), 15);
 }
 
 static void expect_address(const char *address_text) {
