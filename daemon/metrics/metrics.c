@@ -15,6 +15,7 @@
 #include "common/parse.h"
 #include "common/words.h"
 #include "server/daemon_log.h"
+#include "server/shares.h"
 #include "server/users.h"
 
 #define STEPS_PER_LOOK 4 /* at the clock */
@@ -47,7 +48,7 @@ struct label {
   const char *name, *value; /* the value may be any text; what is no ASCII becomes '?' */
 };
 
-#define LABELS 12
+#define LABELS 13
 
 /* What is looked at, and where that goes. */
 struct scene {
@@ -642,6 +643,7 @@ static void put_of_job(const struct measure *measure, struct scene *scene) {
   const struct attachment *attachment = attachment_of(scene->job);
   const struct peer *peer = attachment->peer;
   const struct origin *origin = &peer->origin;
+  struct pod_names pod = shares_pod_names(scene->daemon, scene->gpu, peer);
   char id[16], uid[16], job[GS_ORIGIN_SIZE];
   snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
   snprintf(job, sizeof job, "%.*s", (int)strcspn(origin->name, "."), origin->name); /* without the step */
@@ -649,6 +651,8 @@ static void put_of_job(const struct measure *measure, struct scene *scene) {
   add_label(scene, "name", peer->name);
   add_label(scene, "class", class_name(scene->job->terms.class));
   add_label(scene, "user", user_of(peer->uid, uid));
+  add_label(scene, "namespace", pod.namespace);
+  add_label(scene, "pod", pod.name);
   add_label(scene, "pod_uid", origin->kind == GS_ORIGIN_POD ? origin->name : "");
   add_label(scene, "container", origin->container);
   add_label(scene, "slurm_job", origin->kind == GS_ORIGIN_SLURM ? job : "");

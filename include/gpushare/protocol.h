@@ -60,6 +60,7 @@
 #define GS_ORIGIN_SIZE 64
 #define GS_CONTAINER_SIZE 16
 #define GS_POD_SIZE 40
+#define GS_POD_TEXT_SIZE 64
 #define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
@@ -117,6 +118,8 @@
   X(GET_PROCESS, 72)                                                                                         \
   X(ALLOT, 73)                                                                                               \
   X(RELOAD, 74)                                                                                              \
+  X(POD_NAMESPACE, 75)                                                                                       \
+  X(POD_NAME, 76)                                                                                            \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -673,6 +676,11 @@ struct gs_msg {
       uint32_t class;        /* enum gs_class, of all jobs of the pod; GS_CLASS_UNSAID */
       char pod[GS_POD_SIZE]; /* its uid, as in the names of its control groups */
     } allot;
+    struct { /* POD_NAMESPACE, POD_NAME: of a pod that has been allotted something, what people call it. It is
+                forgotten with that. Answered by REPLY */
+      char pod[GS_POD_SIZE];       /* its uid */
+      char text[GS_POD_TEXT_SIZE]; /* a longer one is cut */
+    } pod;
     struct {               /* RELOAD: read the configuration anew. Answered by NOTEs, then a REPLY */
       uint32_t only_looks; /* not 0: nothing changes */
     } reload;

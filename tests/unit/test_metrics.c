@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "server/config.h"
 #include "server/daemon_log.h"
+#include "server/shares.h"
 #include "suite.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -23,6 +24,7 @@ static bool ignore_share(struct rates_job *job, uint64_t now_ns) { return job &&
 static void set_up(void) {
   static const uint8_t uuid[GS_UUID_SIZE] = {1};
   daemon_ = (struct daemon){.started_realtime_ns = 1500000000};
+  list_init(&daemon_.allotments);
   scheduler_init(&daemon_.scheduler);
   scheduler_add_gpu(&daemon_.scheduler, &gpu.sched, uuid, "card", UINT64_C(1) << 34);
   rates_init(&gpu.rates, ignore_share);
@@ -59,7 +61,7 @@ static int count_of(const char *part) {
 }
 
 /* The labels of a job in no container, batch job, unit or gang. */
-#define NOWHERE "pod_uid=\"\",container=\"\",slurm_job=\"\",unit=\"\",gang=\"\""
+#define NOWHERE "namespace=\"\",pod=\"\",pod_uid=\"\",container=\"\",slurm_job=\"\",unit=\"\",gang=\"\""
 
 #define has(part) ck_assert_msg(strstr(text, part) != NULL, "no %s", part)
 
@@ -160,8 +162,8 @@ static void add_job_from(int i, uid_t uid, enum gs_origin kind, const char *name
 }
 
 #define FROM(user, pod, container, slurm, unit)                                                              \
-  "user=\"" user "\",pod_uid=\"" pod "\",container=\"" container "\",slurm_job=\"" slurm "\",unit=\"" unit   \
-  "\",gang=\"\""
+  "user=\"" user "\",namespace=\"\",pod=\"\",pod_uid=\"" pod "\",container=\"" container                     \
+  "\",slurm_job=\"" slurm "\",unit=\"" unit "\",gang=\"\""
 
 /* Of a number's names the first one in the file counts, wherever it stands there. */
 TEST(labels_tell_whose_a_job_is_and_where_it_is_from) {
@@ -178,6 +180,30 @@ TEST(labels_tell_whose_a_job_is_and_where_it_is_from) {
   ck_assert_int_eq(count_of("\ngpushare_job_turns_total{"),
                    count_of("gpushare_job_turns_total{gpu=\"GPU-01"));
   name_users("");
+}
+
+TEST(a_pod_that_has_something_is_called_by_its_names) {
+  struct gs_msg msg = wire_msg(GS_ALLOT, GS_GPU_ALL);
+  msg.allot.uuid[0] = 1;
+  msg.allot.weight = 100;
+  strcpy(msg.allot.pod, "0f3a-pod");
+  change_init(&daemon_.actions);
+  ck_assert_int_eq(shares_allot(&daemon_, &msg, 0), 0);
+  msg = wire_msg(GS_POD_NAME, GS_GPU_ALL);
+  strcpy(msg.pod.pod, "0f3a-pod");
+  strcpy(msg.pod.text, "trainer-0");
+  shares_name_pod(&daemon_, &msg);
+  msg.type = GS_POD_NAMESPACE;
+  strcpy(msg.pod.text, "lab");
+  shares_name_pod(&daemon_, &msg);
+  add_job_from(0, 1000, GS_ORIGIN_POD, "0f3a-pod", "");
+  add_job_from(1, 1000, GS_ORIGIN_UNIT, "0f3a-pod", "");
+  read_as(DIALECT_PROMETHEUS, 0);
+  has("\ngpushare_job_turns_total{");
+  has("namespace=\"lab\",pod=\"trainer-0\",pod_uid=\"0f3a-pod\",");
+  has("namespace=\"\",pod=\"\",pod_uid=\"\",container=\"\",slurm_job=\"\",unit=\"0f3a-pod\",");
+  shares_leave(&gpu.sched);
+  shares_end(&daemon_);
 }
 
 /* What NVML does not tell has no sample, and nothing has one when it was told long ago. */
