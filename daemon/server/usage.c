@@ -24,7 +24,7 @@ void usage_begin(struct attachment *attachment, uint64_t now_ns) {
 
 /* ---- energy ---- */
 
-#define JOB_MW_MAX UINT64_C(100000000) /* more than any card takes */
+#define JOB_MW_MAX UINT64_C(100000000) /* more than any card takes: the driver counts anew */
 
 static void note_energy(struct gpu *gpu, uint64_t used_mj, uint64_t now_ns) {
   struct energy *energy = &gpu->energy, before = *energy;
@@ -32,7 +32,7 @@ static void note_energy(struct gpu *gpu, uint64_t used_mj, uint64_t now_ns) {
   for (unsigned i = 0; i <= GS_CLASS_OPPORTUNISTIC; i++)
     held_ns += sched_gpu_tally(&gpu->sched, (enum gs_class)i, now_ns).held_ns;
   *energy = (struct energy){.at_ns = now_ns, .used_mj = used_mj, .held_ns = held_ns};
-  if (before.at_ns == 0 || used_mj < before.used_mj || now_ns <= before.at_ns) /* the driver is another one */
+  if (before.at_ns == 0 || now_ns <= before.at_ns)
     return;
   uint64_t time_ns = now_ns - before.at_ns, by_jobs_ns = held_ns - before.held_ns;
   uint64_t most_ns = by_jobs_ns > time_ns ? by_jobs_ns : time_ns;
