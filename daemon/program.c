@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "server/keep.h"
 #include "server/process.h"
+#include "server/usage.h"
 
 /* ---- configuration ---- */
 
@@ -175,6 +176,7 @@ void program_look_for_cards(struct program *program) {
   static struct cards cards;
   char why[NVML_WHY_SIZE];
   int result = card_query_on_child(&program->daemon.card_query, &cards, why);
+  usage_on_readings(&program->daemon, clock_now_ns());
   if (result > 0) {
     *program->cards_trouble = '\0';
     take_cards(program, &cards);
@@ -191,6 +193,8 @@ void program_await_cards(struct program *program) {
   uint64_t end_ns = clock_now_ns() + CARDS_WAIT_NS;
   query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
   query->patience_ns = CARD_QUERY_NS;
+  query->is_job = gpus_have_job;
+  query->of = &program->daemon;
   if (!*query->library)
     query->library = NULL;
   program_ask_for_cards(program);

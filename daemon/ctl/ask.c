@@ -206,7 +206,7 @@ int ask_try_reload(int fd, bool only_looks,
 
 int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
-  question.get_status.details = 1;
+  question.get_status.details = GS_DETAILS_CARDS;
   *answer = (struct answer){0};
   return send_question(fd, &question, error);
 }

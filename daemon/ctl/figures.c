@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,8 @@ static void read_all(struct status *status, size_t count) {
       job = NULL;
     } else if (msg->type == GS_STATUS_HANDOVER && gpu) {
       gpu->handover = msg;
+    } else if (msg->type == GS_STATUS_CARD && gpu) {
+      gpu->card = msg;
     } else if (msg->type == GS_STATUS_JOB && gpu) {
       job = begin_job(status, gpu, msg);
     } else if (msg->type == GS_STATUS_TERMS && job) {
@@ -225,6 +228,33 @@ const char *user_name(uint32_t uid) {
 const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]) {
   gpu_number_format_uuid(gpu->gpu, gpu->gpu_status.uuid, text);
   return text;
+}
+
+__attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...) {
+  size_t used = strlen(line);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(line + used, FIGURES_CARD_SIZE - used, format, list);
+  va_end(list);
+}
+
+const char *figures_card(const struct gpu_figures *gpu, char buffer[FIGURES_CARD_SIZE]) {
+  const struct gs_msg *card = gpu->card;
+  unsigned facts = card ? card->card_status.facts : 0;
+  *buffer = '\0';
+  if (card && !(facts & GS_CARD_ANSWERS))
+    append(buffer, "the card does not answer: see the kernel's log (dmesg)");
+  if (facts & GS_CARD_TEMPERATURE)
+    append(buffer, "%u C", card->card_status.temperature_c);
+  if (facts & GS_CARD_POWER)
+    append(buffer, "%s%.0f W", *buffer ? ", " : "", card->card_status.power_mw / 1e3);
+  if (facts & GS_CARD_UTILIZATION)
+    append(buffer, "%sGPU %u %%, memory %u %%", *buffer ? ", " : "", card->card_status.gpu_percent,
+           card->card_status.memory_percent);
+  if (facts & GS_CARD_PROCESSES && card->card_status.unshared)
+    append(buffer, "%s%u unshared process%s with %s", *buffer ? "; " : "", card->card_status.unshared,
+           card->card_status.unshared == 1 ? "" : "es", BYTES_TEXT(card->card_status.unshared_bytes));
+  return buffer;
 }
 
 /* Of a newer daemon it may be another one. */

@@ -30,6 +30,7 @@ struct job_figures {
 struct gpu_figures {
   const struct gs_msg *gpu;      /* STATUS_GPU */
   const struct gs_msg *handover; /* its STATUS_HANDOVER */
+  const struct gs_msg *card;     /* its STATUS_CARD; NULL: NVML has not told lately */
   struct job_figures *jobs;      /* so many */
   size_t job_count;
   uint64_t held_sum_ns;              /* time that its jobs have held it, all together */
@@ -58,6 +59,11 @@ int status_fetch(const struct request *request, struct status *status);
 
 /* Of a STATUS_GPU. Returns the text. */
 const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]);
+
+/* What it does: "61 C, 250 W, GPU 97 %, memory 40 %; 1 unshared process with 512.0 MiB". Empty: nothing is
+ * known. */
+#define FIGURES_CARD_SIZE 128
+const char *figures_card(const struct gpu_figures *gpu, char buffer[FIGURES_CARD_SIZE]);
 
 /* ---- jobs ---- */
 

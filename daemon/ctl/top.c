@@ -35,6 +35,8 @@ static int print_lines(const struct top_model *model) {
     printf("  %s\n", line);
     top_text_handovers(line, gpu);
     printf("  %s\n", line);
+    if (*figures_card(gpu->figures, line))
+      printf("  %s\n", line);
   }
   top_text_head(line, shown, TOP_COLUMNS);
   if (model->status.job_count)
@@ -290,6 +292,8 @@ static void draw_gpu(int y, int lines, const struct top_gpu *gpu) {
   draw_memory(y + 1, gpu);
   top_text_handovers(line, gpu);
   draw(y + 2, 2, A_NORMAL, line);
+  if (lines > 3)
+    draw(y + 3, 2, A_NORMAL, figures_card(gpu->figures, line));
 }
 
 /* ---- below the table ---- */
@@ -369,9 +373,12 @@ static void draw_help(void) {
 }
 
 static void draw_all(struct live *live) {
-  /* Of each GPU three lines or one, or none: some rows of the table shall be seen, too. */
-  int gpus = (int)live->model.status.gpu_count, left = LINES - 6, y = 1;
-  int lines = gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
+  /* Of each GPU four lines, if NVML tells of one, or three or one, or none: some rows of the table shall be
+   * seen, too. */
+  int gpus = (int)live->model.status.gpu_count, left = LINES - 6, y = 1, cards = 0;
+  for (int i = 0; i < gpus; i++)
+    cards += live->model.status.gpus[i].card != NULL;
+  int lines = cards && gpus * 4 <= left ? 4 : gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
   /* What the selected job does or waits for: as many lines as it takes. */
   const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
   char *text = job ? why_text(&live->model.status, job->figures) : NULL;
