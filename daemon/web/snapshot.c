@@ -10,7 +10,7 @@
 #include "ctl/event.h"
 #include "ctl/figures.h"
 
-#define PATIENCE_NS (10 * NS_PER_S) /* with the daemon */
+#define PATIENCE_NS (5 * NS_PER_S)  /* with the daemon; less than the HTTP server has with who asks */
 #define CONNECT_NS (50 * NS_PER_MS) /* to the next try, where as many wait as may */
 #define WINDOW_NS (60 * NS_PER_S)   /* events are kept so long, */
 #define LINES_MAX 8192              /* and so many */

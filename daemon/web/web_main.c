@@ -49,13 +49,14 @@ static bool is_ours(const char *host) {
   struct in6_addr ip6;
   struct in_addr ip4;
   bool bracket = *host == '[';
-  size_t length = strcspn(host + bracket, bracket ? "]" : ":");
-  if (length == 0 || length >= sizeof name)
+  const char *begin = host + bracket, *end = begin + strcspn(begin, bracket ? "]" : ":");
+  const char *port = end + (bracket && *end);
+  if (end == begin || end - begin >= (ptrdiff_t)sizeof name ||
+      (*port && (*port != ':' || port[1 + strspn(port + 1, "0123456789")])))
     return false;
-  memcpy(name, host + bracket, length);
-  name[length] = '\0';
+  snprintf(name, sizeof name, "%.*s", (int)(end - begin), begin);
   if (bracket)
-    return inet_pton(AF_INET6, name, &ip6) == 1;
+    return *end && inet_pton(AF_INET6, name, &ip6) == 1;
   gethostname(own, sizeof own - 1);
   return inet_pton(AF_INET, name, &ip4) == 1 || strcasecmp(name, "localhost") == 0 ||
          (*own && strcasecmp(name, own) == 0);
