@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "common/parse.h"
 #include "http/http_server.h"
+#include "web/page.h"
 #include "web/snapshot.h"
 
 enum { EXIT_USAGE = 64, EXIT_ABSENT = 69, EXIT_RIGHTS = 77 };
@@ -28,11 +29,8 @@ enum { EXIT_USAGE = 64, EXIT_ABSENT = 69, EXIT_RIGHTS = 77 };
   (NS_PER_S / 10 * 9) /* a snapshot is for all who ask within that time; the page asks each second */
 #define PLACES 64u    /* a browser has up to three at a time */
 #define NONCE_SIZE 33
-#define NONCE_MARK "@NONCE@" /* in page.html, where the nonce goes */
 
 #define POLICY "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-
-extern const char page_begin[], page_end[]; /* page.S */
 
 struct web {
   struct http_server *http;

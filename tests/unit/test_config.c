@@ -285,7 +285,7 @@ TEST(the_example_is_right_and_shows_the_defaults) {
   ck_assert_int_eq(config_read(&config, GS_EXAMPLE, error, sizeof error), 0);
   expect_same(&config, &before);
   /* With its settings switched on it must be right, too. */
-  char text[8192] = "", line[256];
+  char text[16384] = "", line[256];
   FILE *file = fopen(GS_EXAMPLE, "r");
   while (fgets(line, sizeof line, file))
     strcat(text, line[0] == '#' && line[1] != ' ' && line[1] != '\n' ? line + 1 : line);
