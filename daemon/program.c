@@ -124,6 +124,7 @@ void program_apply(struct program *program) {
   clients_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
   show_metrics(program, config->metrics);
+  web_child_show(&program->web, config->web, config->socket);
 }
 
 /* ---- the host's cards ---- */

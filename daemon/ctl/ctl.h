@@ -112,6 +112,9 @@ int ask_say(int code, const struct ask_error *error);
 int ask_try_connect(const char *path, int *fd, struct ask_error *error);
 int ask_connect_now(const char *path, int *fd, struct ask_error *error);
 
+/* A message that has come. ASK_MORE: none has. */
+int ask_take(int fd, struct gs_msg *msg, struct ask_error *error);
+
 /* Ask for a change. */
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);
 

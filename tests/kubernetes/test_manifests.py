@@ -254,7 +254,7 @@ class Image(unittest.TestCase):
         self.assertIn(container_of(kustomize.render(FOLDER / "base"), "install-library")["command"][1], text)
 
     def test_it_has_what_the_daemon_loads(self):
-        source = (ROOT / "daemon/metrics/exporter.c").read_text(encoding="utf-8")
+        source = (ROOT / "daemon/http/http_server.c").read_text(encoding="utf-8")
         name, version = re.search(r'#define LIBRARY "(\w+)\.so\.(\d+)"', source).groups()
         last = (FOLDER / "Dockerfile").read_text(encoding="utf-8").split("\nFROM ")[-1]
         self.assertRegex(last, rf"apt-get install .*\b{name}{version}\b")
