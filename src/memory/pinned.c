@@ -15,6 +15,7 @@
 #include "memory/backend.h"
 #include "memory/forked.h"
 #include "memory/memory_port.h"
+#include "memory/swap/swap.h"
 
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define UNTOLD_NS (500 * NS_PER_MS)
@@ -287,8 +288,9 @@ uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
   return kept_bytes;
 }
 
-/* Give back what is not in use. Returns how many bytes that was; what is left can't leave for now. */
-static uint64_t trim(CUdevice device) {
+/* Give back what the driver keeps without use. Returns how many bytes that was; what is left can't leave for
+ * now. */
+static uint64_t trim_kept(CUdevice device) {
   struct reserve *reserve = &reserves[device];
   if (!is_used(device))
     return 0;
@@ -305,6 +307,9 @@ static uint64_t trim(CUdevice device) {
   capture_unrelax(mode);
   return bytes < before_bytes ? before_bytes - bytes : 0;
 }
+
+/* The same, and what we keep. */
+static uint64_t trim(CUdevice device) { return swap_drop_spares(device) + trim_kept(device); }
 
 /* While the process' work stands still nothing of it can be given back: it counts as what can't leave; or it
  * can again. Asks the driver nothing and waits for nobody: false if nothing was done, because a thread that
@@ -422,7 +427,7 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
     return MEMORY_SETTLED;
   if (atomic_load(&stopped[device]))
     return stay(device, true) ? MEMORY_MOVED : MEMORY_SETTLED;
-  uint64_t bytes = trim(device);
+  uint64_t bytes = trim_kept(device);
   moved->out_bytes += bytes;
   return bytes ? MEMORY_MOVED : MEMORY_SETTLED;
 }
