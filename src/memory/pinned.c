@@ -346,6 +346,8 @@ int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
 int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   if (bytes == 0)
     return 0;
+  if (budget_sum_bytes(device) + bytes > memory_port.room_bytes(device))
+    swap_drop_spares(device); /* before others have to leave */
   int err = reserve(device, backing, bytes, true);
   if (!err)
     memory_port.room_await(device, bytes, UINT64_MAX);

@@ -20,6 +20,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
@@ -102,7 +103,6 @@ static void list_spare(struct space *space, struct block *block) {
   block->spare = true;
   block->next_spare = space->spares;
   space->spares = block;
-  space->spares_end = false;
   if (block->shared)
     return;
   atomic_fetch_add(&space->spare_bytes, block->bytes);
@@ -357,20 +357,34 @@ bool blocks_lock_and_drop_spares(struct space *space) {
   return dropped;
 }
 
+static bool are_idle(const struct space *space, uint64_t now_ns) {
+  return space->spares_since_ns + SPARES_IDLE_NS <= now_ns;
+}
+
+static void *end_idle(void *argument) {
+  struct space *space = argument;
+  thread_begin("gpushare-spare");
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  if (are_idle(space, clock_now_ns()))
+    blocks_drop_spares(space);
+  space_unlock(space);
+  capture_unrelax(mode);
+  return NULL;
+}
+
+/* Why a thread: nothing that the daemon says may wait for the driver. */
 static uint64_t trim_space(struct space *space, uint64_t now_ns) {
   if (!atomic_load(&space->total_bytes))
     return UINT64_MAX;
   if (!space_try_lock(space))
     return now_ns + TRY_AGAIN_NS;
   uint64_t due_ns = space->spares_since_ns + SPARES_IDLE_NS;
-  bool any = atomic_load(&space->spare_bytes) && !space->spares_end;
-  space->spares_end |= any && due_ns <= now_ns;
-  space->spares_watched = any && !space->spares_end;
-  bool watched = space->spares_watched, ends = space->spares_end;
+  bool any = atomic_load(&space->spare_bytes), idle = any && are_idle(space, now_ns);
+  bool ends = idle && thread_start(NULL, end_idle, space) == 0;
+  space->spares_watched = any && !ends;
   space_unlock(space);
-  if (ends)
-    memory_port.order_moves(space->device);
-  return watched ? due_ns : UINT64_MAX;
+  return !any || ends ? UINT64_MAX : idle ? now_ns + SPARES_IDLE_NS : due_ns;
 }
 
 uint64_t blocks_trim(uint64_t now_ns) {

@@ -39,7 +39,7 @@ void extents_release_doomed(struct space *space, CUcontext context);
 bool blocks_drop_spares(struct space *space);
 bool blocks_lock_and_drop_spares(struct space *space);
 
-/* Where spares have been idle for a while, order the step that gives them up. Returns when to look again
+/* Where spares have been idle for a while, start a thread that gives them up. Returns when to look again
  * (UINT64_MAX: no need). Any thread; the lock of no space is held. */
 uint64_t blocks_trim(uint64_t now_ns);
 

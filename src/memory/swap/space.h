@@ -157,7 +157,6 @@ struct space {
   struct block *spares;     /* without allocations, kept for the next ones; the newest first */
   uint64_t spares_since_ns; /* none has come since */
   bool spares_watched;      /* blocks_trim will look again */
-  bool spares_end;          /* they are to go at the next step */
   struct extent *holes[HOLE_CLASSES];
   struct extent *doomed;                    /* frees that were put off (blocks.c) */
   uint64_t refund_bytes, refund_held_bytes; /* to be given back to the budget when the mutex is free again */

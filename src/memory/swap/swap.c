@@ -298,8 +298,6 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
   struct mover *mover = &space->mover;
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  if (space->spares_end)
-    blocks_drop_spares(space);
   enum memory_progress progress = space->open ? MEMORY_SETTLED : move(space, room_bytes, &moved->short_bytes);
   moved->out_bytes += mover->moved_out;
   moved->in_bytes += mover->moved_in;

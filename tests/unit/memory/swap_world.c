@@ -84,7 +84,6 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
     world.on_short();
 }
 
-void client_order_moves(CUdevice device) { world.move_orders += device == 0; }
 static void client_wake(void) { world.timer_wakes++; }
 
 const struct memory_port memory_port = {.mode = client_memory_mode,
@@ -94,7 +93,6 @@ const struct memory_port memory_port = {.mode = client_memory_mode,
                                         .report = client_memory_report,
                                         .room_bytes = client_room_bytes,
                                         .room_wait = client_room_wait,
-                                        .order_moves = client_order_moves,
                                         .wake_timers = client_wake,
                                         .falls_short = client_memory_short,
                                         .is_stopped = client_is_stopped};
