@@ -454,6 +454,8 @@ static struct extent *take_spare(struct space *space, uint64_t block_bytes, bool
   while (spare && (spare->shared || spare->bytes != block_bytes || spare->by_handle != by_handle))
     spare = spare->next_spare;
   struct extent *extent = spare ? take(space, spare->extents, block_bytes) : NULL;
+  if (spare)
+    space_renew(space, spare);
   space_unlock(space);
   return extent;
 }

@@ -184,6 +184,9 @@ void space_unlock(struct space *space);
 void space_link(struct space *space, struct block *block);
 void space_unlink(struct space *space, struct block *block);
 
+/* As if it had just been made, and mapped: all pieces are RESIDENT. */
+void space_renew(struct space *space, struct block *block);
+
 /* No lock. */
 bool space_is_empty(struct space *space);
 

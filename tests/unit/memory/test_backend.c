@@ -119,10 +119,14 @@ END_TEST
 START_TEST(the_card_is_told_as_its_own) {
   size_t left, total;
   start(GS_MEMORY_SWAP);
-  get(40 * MIB);
+  CUdeviceptr address = get(40 * MIB);
   ck_assert_int_eq(hook_cuMemGetInfo_v2(&left, &total), CUDA_SUCCESS);
   ck_assert_uint_eq(total, FAKE_CARD_BYTES);
   ck_assert_uint_eq(left, FAKE_CARD_BYTES - 40 * MIB);
+  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemGetInfo_v2(&left, &total), CUDA_SUCCESS);
+  ck_assert_uint_eq(left, FAKE_CARD_BYTES);
+  ck_assert_uint_eq(swap_spare_bytes(0), 40 * MIB);
 }
 END_TEST
 

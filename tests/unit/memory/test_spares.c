@@ -165,6 +165,32 @@ START_TEST(spares_are_bounded) {
 }
 END_TEST
 
+/* The newest leaves first. */
+START_TEST(what_is_made_of_a_spare_is_new) {
+  world_open();
+  void *first = world_get(32 * MIB), *second = world_get(32 * MIB);
+  world_fill(second, 32 * MIB, 5);
+  world_free(first);
+  ck_assert_ptr_eq(world_get(32 * MIB), first);
+  world_fill(first, 32 * MIB, 6);
+  backend_swap.close(0, true);
+  ck_assert_int_eq(world_settle(32 * MIB, NULL), MEMORY_SETTLED);
+  world_check_books();
+  ck_assert(world_intact(second, 32 * MIB, 5)); /* touching what is away crashes */
+  world_open();
+  ck_assert(world_intact(first, 32 * MIB, 6));
+}
+END_TEST
+
+START_TEST(memory_of_another_process_is_none) {
+  world_open();
+  void *memory = world_get(32 * MIB);
+  space_of(0)->newest->piece[0].foreign = true;
+  world_free(memory);
+  ck_assert_uint_eq(swap_spare_bytes(0) + backend_swap.needed_bytes(0), 0);
+}
+END_TEST
+
 START_TEST(a_closed_space_makes_none) {
   world_open();
   void *memory = world_get(32 * MIB);
@@ -244,6 +270,8 @@ int main(void) {
   tcase_add_checked_fixture(cases, setup, world_end);
   tcase_add_loop_test(cases, a_round_of_a_handle_costs_the_driver_little, 0, 2);
   tcase_add_test(cases, a_pair_of_alloc_and_free_costs_the_driver_nothing);
+  tcase_add_test(cases, what_is_made_of_a_spare_is_new);
+  tcase_add_test(cases, memory_of_another_process_is_none);
   tcase_add_test(cases, a_closed_space_makes_none);
   tcase_add_test(cases, spares_leave_before_contents);
   tcase_add_test(cases, a_spare_makes_way_before_room_is_waited_for);
