@@ -15,7 +15,6 @@
 #include "memory/backend.h"
 #include "memory/forked.h"
 #include "memory/memory_port.h"
-#include "memory/swap/swap.h"
 
 #define REFUSED_NS (10 * NS_PER_S) /* how long the card may lack what the daemon has promised */
 #define UNTOLD_NS (500 * NS_PER_MS)
@@ -309,7 +308,7 @@ static uint64_t trim_kept(CUdevice device) {
 }
 
 /* The same, and what we keep. */
-static uint64_t trim(CUdevice device) { return swap_drop_spares(device) + trim_kept(device); }
+static uint64_t trim(CUdevice device) { return pinned_drop_spares(device) + trim_kept(device); }
 
 /* While the process' work stands still nothing of it can be given back: it counts as what can't leave; or it
  * can again. Asks the driver nothing and waits for nobody: false if nothing was done, because a thread that
@@ -347,7 +346,7 @@ int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   if (bytes == 0)
     return 0;
   if (budget_sum_bytes(device) + bytes > memory_port.room_bytes(device))
-    swap_drop_spares(device); /* before others have to leave */
+    pinned_drop_spares(device); /* before others have to leave */
   int err = reserve(device, backing, bytes, true);
   if (!err)
     memory_port.room_await(device, bytes, UINT64_MAX);

@@ -18,7 +18,11 @@
  * (sparse ones, and those whose memory is mapped later). Saturates. */
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
 
-/* budget_reserve for memory of any kind; but what the driver keeps without use is not why something is
+/* A port: the device's spares (swap/blocks.h) go. Returns how many bytes that was. Takes the space's mutex.
+ */
+uint64_t pinned_drop_spares(CUdevice device);
+
+/* budget_reserve for memory of any kind; but what we or the driver keep without use is not why something is
  * refused.
  */
 int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes);

@@ -16,6 +16,7 @@
 #include "memory/deferred.h"
 #include "memory/forked.h"
 #include "memory/memory_port.h"
+#include "memory/pinned.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
@@ -203,7 +204,7 @@ uint64_t swap_spare_bytes(CUdevice device) {
   return swap_is_used(device) ? atomic_load(&space_of(device)->spare_bytes) : 0;
 }
 
-uint64_t swap_drop_spares(CUdevice device) {
+uint64_t pinned_drop_spares(CUdevice device) {
   uint64_t bytes = swap_spare_bytes(device);
   if (!bytes)
     return 0;
