@@ -307,8 +307,17 @@ static uint64_t trim_kept(CUdevice device) {
   return bytes < before_bytes ? before_bytes - bytes : 0;
 }
 
+static _Atomic(uint64_t (*)(CUdevice)) spares_drop; /* NULL: there are none */
+
+void reserves_set_spares(uint64_t (*drop)(CUdevice device)) { atomic_store(&spares_drop, drop); }
+
+static uint64_t drop_spares(CUdevice device) {
+  uint64_t (*drop)(CUdevice device) = atomic_load(&spares_drop);
+  return drop ? drop(device) : 0;
+}
+
 /* The same, and what we keep. */
-static uint64_t trim(CUdevice device) { return pinned_drop_spares(device) + trim_kept(device); }
+static uint64_t trim(CUdevice device) { return drop_spares(device) + trim_kept(device); }
 
 /* While the process' work stands still nothing of it can be given back: it counts as what can't leave; or it
  * can again. Asks the driver nothing and waits for nobody: false if nothing was done, because a thread that
@@ -346,7 +355,7 @@ int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   if (bytes == 0)
     return 0;
   if (budget_sum_bytes(device) + bytes > memory_port.room_bytes(device))
-    pinned_drop_spares(device); /* before others have to leave */
+    drop_spares(device); /* before others have to leave */
   int err = reserve(device, backing, bytes, true);
   if (!err)
     memory_port.room_await(device, bytes, UINT64_MAX);

@@ -204,7 +204,7 @@ uint64_t swap_spare_bytes(CUdevice device) {
   return swap_is_used(device) ? atomic_load(&space_of(device)->spare_bytes) : 0;
 }
 
-uint64_t pinned_drop_spares(CUdevice device) {
+uint64_t swap_drop_spares(CUdevice device) {
   uint64_t bytes = swap_spare_bytes(device);
   if (!bytes)
     return 0;
@@ -225,6 +225,7 @@ CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct e
   extents_reap(space);
   deferred_reap_for_more();
   atomic_store(&used[space->device], true);
+  reserves_set_spares(swap_drop_spares);
   CUresult result = alloc_once(space, bytes, by_handle, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, bytes, by_handle, extent);

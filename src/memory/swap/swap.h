@@ -33,6 +33,9 @@ uint64_t swap_copies_bytes(CUdevice device);
  * have it. Any thread, no lock. */
 uint64_t swap_spare_bytes(CUdevice device);
 
+/* Give it up. Returns how many bytes that was. Takes the space's mutex. */
+uint64_t swap_drop_spares(CUdevice device);
+
 struct space;
 struct extent;
 

@@ -73,6 +73,7 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
 }
 
 void reserves_waited(void) {}
+void reserves_set_spares(uint64_t (*drop)(CUdevice device)) { (void)drop; }
 
 int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
   return budget_reserve(device, backing, bytes, false);

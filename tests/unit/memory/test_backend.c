@@ -98,7 +98,7 @@ START_TEST(plain_memory_comes_and_goes_by_the_piece) {
   ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
   ck_assert_uint_eq(fake.frees, 0); /* the driver does not know it */
   ck_assert_uint_eq(fake.context_synchronizations, 1);
-  ck_assert_uint_eq(pinned_drop_spares(0), 40 * MIB);
+  ck_assert_uint_eq(swap_drop_spares(0), 40 * MIB);
   ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
   expect_usage(0, 0, 0);
 }
@@ -112,7 +112,7 @@ START_TEST(pitched_memory_too) {
   ck_assert_uint_eq(pitch, 1024);
   ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
   ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
-  pinned_drop_spares(0);
+  swap_drop_spares(0);
   ck_assert_uint_eq(fake.mapped_bytes, 0);
 }
 END_TEST
@@ -141,7 +141,7 @@ START_TEST(a_free_in_stream_order_waits_for_the_stream) {
   ck_assert_uint_eq(fake.mapped_bytes, 10 * MIB);
   fake.events_pending = false;
   get(2 * MIB);
-  pinned_drop_spares(0);
+  swap_drop_spares(0);
   ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
   ck_assert_uint_eq(fake.context_synchronizations, 0);
   ck_assert_uint_eq(fake.strict_calls, 0);
@@ -171,7 +171,7 @@ START_TEST(emulated_pools_draw_on_swap_memory) {
   ck_assert_ptr_eq(pool, FAKE_DEFAULT_POOL);
   ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
   get(2 * MIB);
-  pinned_drop_spares(0);
+  swap_drop_spares(0);
   ck_assert_uint_eq(fake.mapped_bytes, 2 * MIB);
 }
 END_TEST
