@@ -131,6 +131,15 @@ START_TEST(the_card_is_told_as_its_own) {
 }
 END_TEST
 
+START_TEST(spares_make_way_for_what_stays) {
+  start(GS_MEMORY_SWAP);
+  ck_assert_int_eq(hook_cuMemFree_v2(get(40 * MIB)), CUDA_SUCCESS);
+  ck_assert_uint_eq(swap_spare_bytes(0), 40 * MIB);
+  ck_assert_int_eq(pinned_reserve(0, BACKING_PINNED_OTHER, FAKE_CARD_BYTES), 0);
+  ck_assert_uint_eq(swap_spare_bytes(0), 0);
+}
+END_TEST
+
 START_TEST(a_free_in_stream_order_waits_for_the_stream) {
   start(GS_MEMORY_SWAP);
   CUdeviceptr address = get(8 * MIB);
@@ -472,6 +481,7 @@ int main(void) {
   tcase_add_test(cases, plain_memory_comes_and_goes_by_the_piece);
   tcase_add_test(cases, pitched_memory_too);
   tcase_add_test(cases, the_card_is_told_as_its_own);
+  tcase_add_test(cases, spares_make_way_for_what_stays);
   tcase_add_test(cases, a_free_in_stream_order_waits_for_the_stream);
   tcase_add_test(cases, pools_stay_managed_where_the_driver_has_such);
   tcase_add_loop_test(cases, emulated_pools_draw_on_swap_memory, 0, 2);
