@@ -60,4 +60,4 @@ def cases(test):
             test.case(name, lambda: by_turns(test, daemon, "allocators", name))
 
 
-harness.main(cases)
+harness.main(cases, 170)
