@@ -12,7 +12,7 @@ set(CPACK_RPM_USER_FILELIST "%config(noreplace) ${GPUSHARE_CONFIG_PATH}")
 # Folders that are other packages'.
 set(CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION /etc ${CMAKE_INSTALL_PREFIX})
 foreach(folder bin sbin include lib lib/systemd lib/systemd/system lib/sysusers.d lib/tmpfiles.d ${CMAKE_INSTALL_LIBDIR}
-    ${CMAKE_INSTALL_LIBDIR}/pkgconfig share share/doc share/man share/man/man1 share/man/man5 share/man/man7 share/man/man8
+    ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_LIBEXECDIR} share share/doc share/man share/man/man1 share/man/man5 share/man/man7 share/man/man8
     share/bash-completion share/bash-completion/completions share/zsh share/zsh/site-functions)
   list(APPEND CPACK_RPM_EXCLUDE_FROM_AUTO_FILELIST_ADDITION ${CMAKE_INSTALL_PREFIX}/${folder})
 endforeach()

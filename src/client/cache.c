@@ -36,8 +36,9 @@ static struct {
 
 /* In the last part of a turn. The client's lock protects it. */
 static struct look {
-  uint64_t epoch;    /* of the turn; 0: there was none yet */
-  uint64_t asked_ns; /* a look is due since; 0: it is not */
+  const struct gpu *gpu; /* of the turn; NULL: there was none yet */
+  uint64_t epoch;        /* likewise */
+  uint64_t asked_ns;     /* a look is due since; 0: it is not */
   uint64_t last_ns;
   uint64_t least_bytes, most_bytes; /* seen so far */
   bool done;
@@ -103,7 +104,7 @@ static bool is_time(uint64_t bytes, uint64_t now_ns) {
 /* The turn that is looked at goes on. Lock held. */
 static bool is_on(const struct gpu *gpu) {
   const struct machine *machine = &gpu->machine;
-  return machine->open && machine->wanted && !machine->drop_pending && machine->ends_ns &&
+  return machine->open && machine->wanted && !machine->drop_pending && machine->ends_ns && look.gpu == gpu &&
          machine->epoch == look.epoch && !look.done;
 }
 
@@ -166,8 +167,9 @@ uint64_t cache_check(struct gpu *gpu, uint64_t now_ns) {
   uint64_t window = window_ns(machine->quantum_ns), from_ns = machine->ends_ns - window;
   if (now_ns < from_ns)
     return from_ns;
-  if (look.epoch != machine->epoch)
-    look = (struct look){.epoch = machine->epoch,
+  if (look.gpu != gpu || look.epoch != machine->epoch)
+    look = (struct look){.gpu = gpu,
+                         .epoch = machine->epoch,
                          .last_ns = machine->ends_ns - window / LAST_PART,
                          .least_bytes = UINT64_MAX,
                          .asked_ns = look.asked_ns};

@@ -1,6 +1,7 @@
 """A program like a training with PyTorch, whose allocator keeps what is freed: `torch` is played, over the driver by
 ctypes. Checks when its cache is emptied. cacher.py empties | flat | fails | captures | keeps"""
 import ctypes
+import select
 import sys
 import time
 import types
@@ -68,6 +69,16 @@ def main():
     call("cuMemsetD32_v2", live, ctypes.c_uint(7), ctypes.c_size_t(LIVE // 4))
     time_ns = ctypes.c_uint64(1000000)
     parameters = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(time_ns), ctypes.c_void_p))
+    events = [ctypes.c_void_p(), ctypes.c_void_p()]
+    for event in events:
+        call("cuEventCreate", ctypes.byref(event), 0)
+
+    def keep_pace():
+        """Two steps ahead of the GPU, which is never idle: else the turn would be given back."""
+        call("cuEventSynchronize", events[0])
+        call("cuEventRecord", events[0], None)
+        events.reverse()
+
     def iterate(launches):
         taken = []
         for _ in range(COUNT):
@@ -75,9 +86,10 @@ def main():
             if launches:
                 call("cuMemsetD32_v2", taken[-1], ctypes.c_uint(1), ctypes.c_size_t(ACTIVATION // 4))
                 call("cuLaunchKernel", spin, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
-                call("cuCtxSynchronize")
             else:
                 time.sleep(0.001)
+        if launches:
+            keep_pace()
         for address in taken:
             allocator.free.append(address)
             allocator.used -= ACTIVATION
@@ -98,13 +110,17 @@ def main():
         for _ in range(150):
             iterate(True)
         allocator.wrong += allocator.emptied - before
-    elif mode == "flat":
-        while allocator.emptied < 2:
-            call("cuLaunchKernel", spin, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
-            call("cuCtxSynchronize")
     else:
-        while allocator.emptied < 2:
-            iterate(True)
+        said = False
+        while not select.select([sys.stdin], [], [], 0)[0]:  # the other one needs somebody to take turns with
+            if mode == "flat":
+                call("cuLaunchKernel", spin, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+                keep_pace()
+            else:
+                iterate(True)
+            if allocator.emptied >= 2 and not said:
+                said = True
+                print("enough", flush=True)
     word = ctypes.c_uint()
     call("cuMemcpyDtoH_v2", ctypes.byref(word), live, ctypes.c_size_t(4))
     print("ok" if word.value == 7 and not allocator.wrong else f"{allocator.wrong} times at the wrong moment", flush=True)
