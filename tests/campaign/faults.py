@@ -507,6 +507,7 @@ EXCUSED = {
         "fork in begin (web_child", "readlink in readlink < find_program", "access in find_program", "dup2 in become < begin (web_child",
         "chdir in become < begin (web_child", "prctl in process_bind_to < become", "kill in web_child_end", "waitpid in web_child_end",
         "waitpid in web_child_on_child")},
+    "kill in read_and_tell": "a signal to the process itself",
     "shutdown in expire": "a reader of metrics that is slow for seconds: tests/metrics/test_daemon.py",
     "malloc in ini_parse_stream": "inih's, for settings that gpushare does not use",
     "realloc in ini_parse_stream": "inih's, for settings that gpushare does not use",
