@@ -91,7 +91,7 @@ static double copy_ms(CUdeviceptr to, CUdeviceptr from, uint64_t bytes) {
 
 int main(int argc, char **argv) {
   uint64_t gib = 16;
-  const struct argument known[] = {{"gib", .number = &gib, .least = 1, .most = 64}, {NULL}};
+  const struct argument known[] = {{"gib", .number = &gib, .least = 1, .most = 64}, {.name = NULL}};
   arguments_read(argc, argv,
                  "usage: bench_hash [--json] [--gib N]\n"
                  "\n"
