@@ -230,11 +230,11 @@ const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]) {
   return text;
 }
 
-__attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...) {
-  size_t used = strlen(line);
+void append_text(char *text, size_t size, const char *format, ...) {
+  size_t used = strlen(text);
   va_list list;
   va_start(list, format);
-  vsnprintf(line + used, FIGURES_CARD_SIZE - used, format, list);
+  vsnprintf(text + used, size - used, format, list);
   va_end(list);
 }
 
@@ -243,17 +243,18 @@ const char *figures_card(const struct gpu_figures *gpu, char buffer[FIGURES_CARD
   unsigned facts = card ? card->card_status.facts : 0;
   *buffer = '\0';
   if (card && !(facts & GS_CARD_ANSWERS))
-    append(buffer, "the card does not answer: see the kernel's log (dmesg)");
+    append_text(buffer, FIGURES_CARD_SIZE, "the card does not answer: see the kernel's log (dmesg)");
   if (facts & GS_CARD_TEMPERATURE)
-    append(buffer, "%u C", card->card_status.temperature_c);
+    append_text(buffer, FIGURES_CARD_SIZE, "%u C", card->card_status.temperature_c);
   if (facts & GS_CARD_POWER)
-    append(buffer, "%s%.0f W", *buffer ? ", " : "", card->card_status.power_mw / 1e3);
+    append_text(buffer, FIGURES_CARD_SIZE, "%s%.0f W", *buffer ? ", " : "", card->card_status.power_mw / 1e3);
   if (facts & GS_CARD_UTILIZATION)
-    append(buffer, "%sGPU %u %%, memory %u %%", *buffer ? ", " : "", card->card_status.gpu_percent,
-           card->card_status.memory_percent);
+    append_text(buffer, FIGURES_CARD_SIZE, "%sGPU %u %%, memory %u %%", *buffer ? ", " : "",
+                card->card_status.gpu_percent, card->card_status.memory_percent);
   if (facts & GS_CARD_PROCESSES && card->card_status.unshared)
-    append(buffer, "%s%u unshared process%s with %s", *buffer ? "; " : "", card->card_status.unshared,
-           card->card_status.unshared == 1 ? "" : "es", BYTES_TEXT(card->card_status.unshared_bytes));
+    append_text(buffer, FIGURES_CARD_SIZE, "%s%u unshared process%s with %s", *buffer ? "; " : "",
+                card->card_status.unshared, card->card_status.unshared == 1 ? "" : "es",
+                BYTES_TEXT(card->card_status.unshared_bytes));
   return buffer;
 }
 

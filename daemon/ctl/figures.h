@@ -123,4 +123,7 @@ void figures_put_wait(json_t *object, const struct gs_msg *wait);
 /* What a job on a GPU does or waits for, in a sentence or a few (why.c), from malloc; NULL: no memory. */
 char *why_text(const struct status *status, const struct job_figures *job);
 
+/* To the end of a text of this size, as much as fits. */
+void append_text(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
 #endif

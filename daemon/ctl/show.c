@@ -1,7 +1,6 @@
 /* show.c - gpusharectl status, plan and jobs: the daemon's state, for people; and for programs, to whom the
  * keys are promised in docs/schema. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,17 +154,6 @@ static const struct {
              {GS_STATE_OWN_CONTEXT, "own_context", NULL}};
 #define FLAGS (sizeof flags / sizeof *flags)
 #define PINNED_SHOWN 16 /* from so large a part of the capacity on */
-
-static void append_text(char *text, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void append_text(char *text, size_t size, const char *format, ...) {
-  size_t used = strlen(text);
-  va_list list;
-  va_start(list, format);
-  vsnprintf(text + used, size - used, format, list);
-  va_end(list);
-}
 
 #define STATE_SIZE 256
 

@@ -11,22 +11,15 @@ import shutil
 import subprocess
 import sys
 import unittest
-import warnings
 
 try:
     import yaml
 
     import kustomize
+    from kustomize import kubernetes_validate
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
-
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import kubernetes_validate
-except ImportError:
-    kubernetes_validate = None
 
 CHART = pathlib.Path(sys.argv[1])
 DAEMON, PLUGIN = sys.argv[2:4]

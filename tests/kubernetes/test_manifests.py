@@ -15,22 +15,15 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import warnings
 
 try:
     import yaml
 
     import kustomize
+    from kustomize import kubernetes_validate
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
-
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import kubernetes_validate
-except ImportError:
-    kubernetes_validate = None
 
 FOLDER = pathlib.Path(sys.argv[1])
 ROOT = FOLDER.parent.parent
