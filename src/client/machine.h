@@ -79,7 +79,7 @@ struct machine {
   uint64_t granted_ns;      /* when it got the lock last */
   uint64_t quantum_ns;      /* as that said; 0: no turns */
   uint64_t ends_ns;         /* when the quantum will be over, since the gate is open; 0: nobody has said */
-  uint64_t handover_ns;     /* what the last one cost this process: drain and restore */
+  uint64_t handover_ns;     /* what one costs this process: the last, or half of what it was before */
   uint64_t gave_way_ns;     /* when it gave the lock back for a pause; 0: it has wanted it again since */
   struct patience patience; /* with pauses while somebody waits */
 
