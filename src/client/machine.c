@@ -551,7 +551,7 @@ void machine_end_release(struct machine *machine, uint64_t drain_ns, const struc
   }
   machine->holding = machine->drop_pending = machine->wanted = false;
   machine->grant_pending = false; /* a grant that came meanwhile goes back, too */
-  if (machine->attached) /* else the daemon hears of it with ATTACH, or after ATTACHED */
+  if (machine->attached)          /* else the daemon hears of it with ATTACH, or after ATTACHED */
     tell_released(machine, drain_ns, orders);
   orders->wake_waiting = true;
   machine_want(machine, sight, orders);

@@ -247,8 +247,8 @@ END_TEST
 
 static struct sight sight_now(void) { return (struct sight){.now_ns = now_ns, .needed = true}; }
 
-/* It is granted the GPU, where its memory takes so long to come, and gives it up in a pause, which then goes on
- * for so long. Returns how long the next one must last. */
+/* It is granted the GPU, where its memory takes so long to come, and gives it up in a pause, which then goes
+ * on for so long. Returns how long the next one must last. */
 static uint64_t turn(uint64_t restore_ns, uint64_t rest_ns) {
   struct machine *machine = &gpu->machine;
   struct orders orders = {0};
