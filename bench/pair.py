@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two trainings that fit on the card together, over one alone.
+"""Two trainings on the card together, over one alone.
 
   stock  without libunified: the GPU's own time slicing
   auto   libunified: no turns, as they fit
@@ -26,6 +26,8 @@ def parse_arguments():
     parser = trainings.shared_parser(__doc__)
     sharing.option(parser, "--only", "stock,auto,mps,1", "modes")
     sharing.option(parser, "--pair-seconds", 20.0, "of each pair")
+    parser.add_argument("--capacity", help="of the GPU, as for the daemon (10GiB); default: the card's")
+    parser.add_argument("--empty-cache", action="store_true", help="the library frees what PyTorch's cache keeps, at a turn's end")
     args = parser.parse_args()
     args.only = args.only.split(",")
     if any(mode not in NAMED and not mode.replace(".", "", 1).isdigit() for mode in args.only):
@@ -40,7 +42,7 @@ def run_jobs(bench, mode, daemon):
     with contextlib.ExitStack() as stack:
         jobs = trainings.Trainings(bench, stack, daemon)
         for index in (1, 2):
-            jobs.add(f"training {index}", seed=index)
+            jobs.add(f"training {index}", seed=index, settings={"GPUSHARE_EMPTY_CACHE": "1"} if bench.args.empty_cache else {})
         jobs.wait_imported()
         for name in jobs.jobs:
             jobs.go(name, {"seconds": bench.args.pair_seconds})
@@ -58,12 +60,15 @@ def run_mode(bench, mode):
     if mode == "stock":
         return run_jobs(bench, mode, None)
     tq_s, spatial = None if mode in NAMED else float(mode), mode if mode == "mps" else None
-    with bench.daemon("on" if tq_s else "auto", tq_s, None, spatial) as daemon:
+    with bench.daemon("on" if tq_s else "auto", tq_s, bench.args.capacity, spatial) as daemon:
         if spatial:
             mps.await_of_daemon(daemon)
         daemon.ctl("set-policy", trainings.POLICY)
         rate = run_jobs(bench, mode, daemon)
-        bench.figures.add(f"pair_{name_of(mode)}_handovers", gpubench.counter(daemon.status(), "handovers"))
+        status = daemon.status()
+        moved_bytes = sum(gpubench.moves(status).get(name, 0) for name in ("evicted_bytes", "restored_bytes"))
+        bench.figures.add(f"pair_{name_of(mode)}_handovers", gpubench.counter(status, "handovers"))
+        bench.figures.add(f"pair_{name_of(mode)}_moved", round(moved_bytes / 2**30, 1), "GiB")
     return rate
 
 
@@ -77,7 +82,8 @@ def report(bench, rates, alone):
     alone.report()
     if "stock" in rates:
         figures.add("pair_stock_over_alone", round(rates["stock"] / alone.rate("alone"), 4))
-    judged, ours = not bench.args.quick, {mode: rate for mode, rate in rates.items() if mode != "stock"}
+    judged = not (bench.args.quick or bench.args.capacity)
+    ours = {mode: rate for mode, rate in rates.items() if mode != "stock"}
     for mode, rate in ours.items():
         alone.report_shared(f"pair_{name_of(mode)}", rate)
         if mode not in NAMED and float(mode) in TURN_TARGETS:

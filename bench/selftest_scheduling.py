@@ -55,6 +55,8 @@ CASES = {
                          {"pair_best_over_alone_verdict": "MISSED"}),
     "pair: turns have targets of their own": Case("pair.py", PAIR + "--only 0.05,1", "FAKE_SHARE=0.485", 1, {
         "pair_tq0.05_over_alone_verdict": "pass", "pair_tq1_over_alone_verdict": "MISSED", "pair_best_over_alone": None}),
+    "pair: what does not fit is not judged": Case("pair.py", PAIR + "--only 1 --capacity 10GiB --empty-cache", "FAKE_SHARE=0.3", 0, {
+        "pair_tq1_over_alone": ..., "pair_tq1_moved": ..., "pair_tq1_over_alone_verdict": "not_judged"}),
     "pair: wrong memory": Case("pair.py", PAIR + "--only 5", "FAKE=memory", 1,
                                says="memory does not hold what was written"),
     "pair: failure leaves the rest": Case("pair.py", PAIR + "--only stock,auto", "FAKE=failed", 1,

@@ -35,9 +35,9 @@ class Trainings:
         self.jobs = {}  # name -> Job
         self.results = {}
 
-    def add(self, name, seed=1, expected_s=None, expected_gib=None):
+    def add(self, name, seed=1, expected_s=None, expected_gib=None, settings=None):
         """One that is imported, and waits for its order. It tells what it is expected to take, if that is given."""
-        args, env = self.bench.args, {}
+        args, env = self.bench.args, dict(settings or {})
         if self.daemon and expected_s:
             env["GPUSHARE_EXPECTED_RUNTIME"] = f"{expected_s:g}"
         if self.daemon and expected_gib:

@@ -169,6 +169,7 @@ static void on_signal(struct server *server, const struct signalfd_siginfo *sign
     program_look_for_cards(program);
     presence_on_child(server);
     hook_on_child(&program->daemon.hook);
+    web_child_on_child(&program->web);
     break;
   case SIGUSR1:
     set_mode(program, GS_MODE_ON, sender_of(signal).text);
@@ -252,6 +253,7 @@ static int serve(struct program *program) {
   usage_end(&program->daemon, clock_now_ns());
   keep_stop(&program->daemon);
   program_close_exporter(program);
+  web_child_end(&program->web);
   server_close(&program->server);
   state_close(program->daemon.ending);
   mps_end(&program->daemon.mps);

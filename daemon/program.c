@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "server/keep.h"
 #include "server/process.h"
+#include "server/usage.h"
 
 /* ---- configuration ---- */
 
@@ -124,6 +125,7 @@ void program_apply(struct program *program) {
   clients_set_bounds(&program->daemon, &config->bounds, &config->users, now_ns);
   presence_set(&program->server, config->require_device);
   show_metrics(program, config->metrics);
+  web_child_show(&program->web, config->web, config->socket);
 }
 
 /* ---- the host's cards ---- */
@@ -177,6 +179,7 @@ void program_look_for_cards(struct program *program) {
   static struct cards cards;
   char why[NVML_WHY_SIZE];
   int result = card_query_on_child(&program->daemon.card_query, &cards, why);
+  usage_on_readings(&program->daemon, clock_now_ns());
   if (result > 0) {
     *program->cards_trouble = '\0';
     take_cards(program, &cards);
@@ -193,6 +196,8 @@ void program_await_cards(struct program *program) {
   uint64_t end_ns = clock_now_ns() + CARDS_WAIT_NS;
   query->library = environment_or("GPUSHARE_NVML", NVML_LIBRARY);
   query->patience_ns = CARD_QUERY_NS;
+  query->is_job = gpus_have_job;
+  query->of = &program->daemon;
   if (!*query->library)
     query->library = NULL;
   program->daemon.card_watch.library = query->library;

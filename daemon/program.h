@@ -10,6 +10,7 @@
 #include "server/daemon_log.h"
 #include "server/listen.h"
 #include "server/server.h"
+#include "web_child.h"
 
 struct arguments {
   const char *config_path; /* NULL: the default, which may be absent */
@@ -40,7 +41,8 @@ struct program {
   const char *reads_how;    /* by a signal, or a program, */
   struct log_text reads_by; /* of this one, who has been the last */
   struct notify notify;
-  struct exporter *exporter;          /* NULL: metrics are not shown */
+  struct exporter *exporter; /* NULL: metrics are not shown */
+  struct web_child web;
   char visible[SPATIAL_VISIBLE_SIZE]; /* to MPS */
   char cards_trouble[NVML_WHY_SIZE];  /* why NVML has told nothing, as it stands in the log */
 };

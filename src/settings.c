@@ -109,6 +109,7 @@ __attribute__((constructor)) static void read_environment(void) {
   parse_bool(value_of("GPUSHARE_REQUIRED"), &current.required);
   current.preempt = strcmp(value_of("GPUSHARE_PREEMPT"), "off") != 0;
   parse_bool(value_of("GPUSHARE_CARRY"), &current.carry);
+  parse_bool(value_of("GPUSHARE_EMPTY_CACHE"), &current.empty_cache);
   parse_bool(value_of("GPUSHARE_SINGLE_OVERSUBSCRIBE"), &current.single_oversubscribe);
   read_names();
 }

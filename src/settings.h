@@ -27,6 +27,7 @@ struct settings {
   char gang[GS_GANG_SIZE];   /* GPUSHARE_GANG, or what has started the process: gang_name.h; empty: none */
   bool preempt;              /* GPUSHARE_PREEMPT: auto or off: never stop work in the middle */
   bool carry;                /* GPUSHARE_CARRY: unified memory is moved by copies, not by prefetches only */
+  bool empty_cache;          /* GPUSHARE_EMPTY_CACHE: of PyTorch's allocator, where a turn ends */
   bool single_oversubscribe; /* GPUSHARE_SINGLE_OVERSUBSCRIBE: one program may exceed the card */
 };
 

@@ -16,6 +16,7 @@ struct loop {
   size_t bytes;
   unsigned row; /* passes between two waits */
   uint64_t passes;
+  CUdeviceptr reserved; /* by scenes whose passes do not */
 };
 
 /* ---- streams, events, contexts ---- */
@@ -70,6 +71,33 @@ static bool pass_context(struct loop *loop) {
 static bool pass_alloc(struct loop *loop) {
   CUdeviceptr at;
   return !TRY(cuMemAlloc(&at, loop->bytes)) && !TRY(cuMemFree(at));
+}
+
+/* Physical memory, mapped and used. */
+static bool map_once(struct loop *loop, CUdeviceptr at) {
+  CUmemGenericAllocationHandle handle;
+  CUmemAllocationProp kind;
+  CUmemAccessDesc access;
+  memset(&kind, 0, sizeof kind);
+  memset(&access, 0, sizeof access);
+  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  kind.location.id = loop->p.device;
+  access.location = kind.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return !TRY(cuMemCreate(&handle, loop->bytes, &kind, 0)) && !TRY(cuMemMap(at, loop->bytes, 0, handle, 0)) &&
+         !TRY(cuMemSetAccess(at, loop->bytes, &access, 1)) &&
+         !TRY(cuMemsetD8Async(at, 1, loop->bytes, loop->p.stream)) &&
+         !TRY(cuStreamSynchronize(loop->p.stream)) && !TRY(cuMemUnmap(at, loop->bytes)) &&
+         !TRY(cuMemRelease(handle));
+}
+
+static bool pass_vmm(struct loop *loop) { return map_once(loop, loop->reserved); }
+
+static bool pass_vmm_reserve(struct loop *loop) {
+  CUdeviceptr at;
+  return !TRY(cuMemAddressReserve(&at, loop->bytes, 0, 0, 0)) && map_once(loop, at) &&
+         !TRY(cuMemAddressFree(at, loop->bytes));
 }
 
 static bool pass_async(struct loop *loop) {
@@ -141,6 +169,9 @@ static const struct scene {
     {.name = "alloc_4K", .pass = pass_alloc, .bytes = 4096},
     {.name = "alloc_2M", .pass = pass_alloc, .bytes = 2 * MIB},
     {.name = "alloc_64M", .pass = pass_alloc, .bytes = 64 * MIB},
+    {.name = "vmm_2M", .pass = pass_vmm, .bytes = 2 * MIB},
+    {.name = "vmm_64M", .pass = pass_vmm, .bytes = 64 * MIB},
+    {.name = "vmm_2M_reserve", .pass = pass_vmm_reserve, .bytes = 2 * MIB},
 };
 
 static const struct scene *scene_find(const char *name) {
@@ -179,7 +210,13 @@ static bool obey(struct loop *loop, const char *order) {
   loop->passes = 0;
   if (scene->pool && !loop->pool)
     return worker_say("none");
+  loop->reserved = 0;
+  bool maps = scene->pass == pass_vmm;
+  if (maps && TRY(cuMemAddressReserve(&loop->reserved, scene->bytes, 0, 0, 0)))
+    return false;
   bool ok = scene_play(loop, scene, ms, &ns);
+  if (maps)
+    ok = !TRY(cuMemAddressFree(loop->reserved, scene->bytes)) && ok;
   if (loop->pool)
     ok = !TRY(cuMemPoolDestroy(loop->pool)) && ok;
   return ok && worker_say("%.1f", ns);

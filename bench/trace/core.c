@@ -225,9 +225,19 @@ static void *begin(const void *rules) {
 
 static void end(void *state) { free(state); }
 
+/* Places in the order of arrival; once they are used up, that of a client that has gone. */
+static struct client *place(struct core *core) {
+  struct client *client = core->clients;
+  if (core->count < TRACE_JOBS)
+    return &core->clients[core->count++];
+  while (client->present)
+    client++;
+  return client;
+}
+
 static void arrive(void *state, struct machine_job *job, uint64_t now_ns) {
   struct core *core = state;
-  struct client *client = &core->clients[core->count++];
+  struct client *client = place(core);
   struct sched_attach attach = {.id = job->index + 1, .owner = client, .used_bytes = job->job->peak_bytes};
   core->now_ns = now_ns + ORIGIN_NS;
   *client = (struct client){.machine_job = job, .present = true};
@@ -243,7 +253,7 @@ static void finish(void *state, struct machine_job *job, uint64_t now_ns) {
   struct core *core = state;
   struct client *client = core->clients;
   core->now_ns = now_ns + ORIGIN_NS;
-  while (client->machine_job != job)
+  while (!client->present || client->machine_job != job)
     client++;
   client->present = false;
   scheduler_detach(&client->job, core->now_ns, &core->change);
@@ -297,5 +307,7 @@ const struct policy_under_test core_policies[] = {
     {"srtf", &engine, &(const struct rules){.mode = GS_MODE_ON, .policy = GS_POLICY_SRTF}},
     {"pack", &engine, &(const struct rules){.mode = GS_MODE_AUTO, .policy = GS_POLICY_PACK}},
     {"fair", &engine, &(const struct rules){.mode = GS_MODE_ON, .policy = GS_POLICY_FAIR}},
+    {"auto", &engine,
+     &(const struct rules){.mode = GS_MODE_AUTO, .policy = GS_POLICY_FAIR}}, /* bench_cluster's */
     {0},
 };

@@ -8,110 +8,123 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "quantile.h"
 #include "trace/trace.h"
 
-struct machine {
-  const struct trace *trace;
-  const struct policy_engine *engine;
-  void *policy;
-  struct outcome *outcome;
-  struct machine_job jobs[TRACE_JOBS];
-  unsigned arrived, finished;
-  uint64_t now_ns;
-};
-
-static bool is_over(const struct machine *machine) { return machine->finished == machine->trace->count; }
-
-/* How fast those that run do. */
-static double speed(const struct machine *machine) {
+/* How fast those that run do, and which part of the GPU that takes. */
+static double speed(const struct machine *machine, double *busy) {
   double sum = 0;
-  for (unsigned i = 0; i < machine->arrived; i++)
-    sum += machine->jobs[i].runs ? machine->jobs[i].job->gpu_use : 0;
+  for (unsigned i = 0; i < machine->count; i++)
+    sum += machine->jobs[i]->runs ? machine->jobs[i]->job->gpu_use : 0;
+  *busy = sum > 1 ? 1 : sum;
   return sum > 1 ? 1 / sum : 1;
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static uint64_t next_event_ns(const struct machine *machine) {
-  const struct trace *trace = machine->trace;
+void machine_begin(struct machine *machine, const struct policy_under_test *policy) {
+  machine->engine = policy->engine;
+  machine->policy = policy->engine->begin(policy->rules);
+}
+
+void machine_end(struct machine *machine) { machine->engine->end(machine->policy); }
+
+uint64_t machine_next_ns(const struct machine *machine) {
   uint64_t next_ns = machine->engine->deadline_ns(machine->policy);
-  double present_speed = speed(machine);
-  if (machine->arrived < trace->count)
-    next_ns = min_u64(next_ns, trace->jobs[machine->arrived].arrives_ns);
-  for (unsigned i = 0; i < machine->arrived; i++)
-    if (machine->jobs[i].runs)
-      next_ns = min_u64(next_ns, machine->now_ns + (uint64_t)ceil(machine->jobs[i].left_ns / present_speed));
+  double busy, present_speed = speed(machine, &busy);
+  for (unsigned i = 0; i < machine->count; i++)
+    if (machine->jobs[i]->runs)
+      next_ns = min_u64(next_ns, machine->now_ns + (uint64_t)ceil(machine->jobs[i]->left_ns / present_speed));
   return next_ns;
 }
 
 static void run_until(struct machine *machine, uint64_t end_ns) {
-  double done_ns = (double)(end_ns - machine->now_ns) * speed(machine);
-  for (unsigned i = 0; i < machine->arrived; i++) {
-    struct machine_job *job = &machine->jobs[i];
+  double busy, done_ns = (double)(end_ns - machine->now_ns) * speed(machine, &busy);
+  machine->busy_ns += (double)(end_ns - machine->now_ns) * busy;
+  for (unsigned i = 0; i < machine->count; i++) {
+    struct machine_job *job = machine->jobs[i];
     if (!job->runs)
       continue;
     if (job->left_ns >= (double)job->job->alone_ns)
-      machine->outcome->began_ns[i] = machine->now_ns;
+      job->began_ns = machine->now_ns;
     job->left_ns -= done_ns;
   }
   machine->now_ns = end_ns;
 }
 
-static void finish_jobs(struct machine *machine) {
-  for (unsigned i = 0; i < machine->arrived; i++) {
-    struct machine_job *job = &machine->jobs[i];
-    if (!job->runs || job->left_ns >= 1)
+static unsigned finish_jobs(struct machine *machine) {
+  unsigned finished = 0;
+  for (unsigned i = 0; i < machine->count;) {
+    struct machine_job *job = machine->jobs[i];
+    if (!job->runs || job->left_ns >= 1) {
+      i++;
       continue;
+    }
     job->runs = false;
-    machine->outcome->ended_ns[i] = machine->now_ns;
-    machine->finished++;
+    job->ended_ns = machine->now_ns;
+    memmove(&machine->jobs[i], &machine->jobs[i + 1], (machine->count - i - 1) * sizeof *machine->jobs);
+    machine->count--;
+    finished++;
     machine->engine->finish(machine->policy, job, machine->now_ns);
   }
+  return finished;
 }
 
-static void admit_jobs(struct machine *machine) {
-  const struct trace *trace = machine->trace;
-  while (machine->arrived < trace->count && trace->jobs[machine->arrived].arrives_ns <= machine->now_ns) {
-    const struct trace_job *spec = &trace->jobs[machine->arrived];
-    struct machine_job *job = &machine->jobs[machine->arrived];
-    *job = (struct machine_job){.job = spec, .index = machine->arrived, .left_ns = (double)spec->alone_ns};
-    machine->arrived++;
-    machine->engine->arrive(machine->policy, job, machine->now_ns);
-  }
+unsigned machine_advance(struct machine *machine, uint64_t end_ns) {
+  run_until(machine, end_ns > machine->now_ns ? end_ns : machine->now_ns);
+  return finish_jobs(machine);
+}
+
+void machine_arrive(struct machine *machine, struct machine_job *job) {
+  machine->jobs[machine->count++] = job;
+  machine->engine->arrive(machine->policy, job, machine->now_ns);
 }
 
 /* Those that run have all their memory on the card. */
 static bool fit(const struct machine *machine) {
   uint64_t bytes = 0;
-  for (unsigned i = 0; i < machine->arrived; i++)
-    bytes += machine->jobs[i].runs ? machine->jobs[i].job->peak_bytes : 0;
+  for (unsigned i = 0; i < machine->count; i++)
+    bytes += machine->jobs[i]->runs ? machine->jobs[i]->job->peak_bytes : 0;
   return bytes <= GPU_BYTES;
 }
 
-static int run(struct machine *machine) {
-  while (!is_over(machine)) {
-    uint64_t next_ns = next_event_ns(machine);
+int machine_settle(struct machine *machine) {
+  if (machine->engine->deadline_ns(machine->policy) <= machine->now_ns)
+    machine->engine->expire(machine->policy, machine->now_ns);
+  return fit(machine) ? 0 : -ENOMEM;
+}
+
+static int run(struct machine *machine, const struct trace *trace, struct machine_job *jobs) {
+  for (unsigned arrived = 0, finished = 0; finished < trace->count;) {
+    uint64_t arrives_ns = arrived < trace->count ? trace->jobs[arrived].arrives_ns : POLICY_NEVER;
+    uint64_t next_ns = min_u64(machine_next_ns(machine), arrives_ns);
     if (next_ns == POLICY_NEVER)
       return -EDEADLK;
-    run_until(machine, next_ns > machine->now_ns ? next_ns : machine->now_ns);
-    finish_jobs(machine);
-    admit_jobs(machine);
-    if (machine->engine->deadline_ns(machine->policy) <= machine->now_ns)
-      machine->engine->expire(machine->policy, machine->now_ns);
-    if (!fit(machine))
+    finished += machine_advance(machine, next_ns);
+    for (; arrived < trace->count && trace->jobs[arrived].arrives_ns <= machine->now_ns; arrived++) {
+      const struct trace_job *spec = &trace->jobs[arrived];
+      jobs[arrived] = (struct machine_job){.job = spec, .index = arrived, .left_ns = (double)spec->alone_ns};
+      machine_arrive(machine, &jobs[arrived]);
+    }
+    if (machine_settle(machine) < 0)
       return -ENOMEM;
   }
   return 0;
 }
 
 int machine_run(const struct trace *trace, const struct policy_under_test *policy, struct outcome *outcome) {
-  struct machine machine = {.trace = trace, .engine = policy->engine, .outcome = outcome};
-  machine.policy = policy->engine->begin(policy->rules);
-  int err = run(&machine);
-  policy->engine->end(machine.policy);
+  struct machine machine = {0};
+  struct machine_job jobs[TRACE_JOBS];
+  machine_begin(&machine, policy);
+  int err = run(&machine, trace, jobs);
+  machine_end(&machine);
+  for (unsigned i = 0; err == 0 && i < trace->count; i++) {
+    outcome->began_ns[i] = jobs[i].began_ns;
+    outcome->ended_ns[i] = jobs[i].ended_ns;
+  }
   return err;
 }
 

@@ -1,6 +1,6 @@
 /*
- * trace.h - Salus' experiment in virtual time: what is to be run (seeded traces of a hundred trainings), what
- * decides who runs, one GPU, and the figures of a run.
+ * trace.h - trainings in virtual time: what is to be run, what decides who runs, one GPU, and the figures of
+ * a run. Salus' experiment has seeded traces of a hundred trainings; bench_cluster has many GPUs.
  *
  * Salus: Yu and Chowdhury, "Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications", MLSys
  * 2020. Its trace was not published; ours is calibrated by what its FIFO made of it (generate.c).
@@ -68,9 +68,10 @@ void trace_generate(struct trace *trace, const struct trace_mix *mix, uint64_t s
 
 struct machine_job {
   const struct trace_job *job;
-  unsigned index; /* in the trace */
-  double left_ns; /* of its alone_ns */
-  bool runs;      /* it uses the GPU now, perhaps with others */
+  unsigned index;              /* in the trace */
+  double left_ns;              /* of its alone_ns */
+  bool runs;                   /* it uses the GPU now, perhaps with others */
+  uint64_t began_ns, ended_ns; /* when it first ran; when it was over */
 };
 
 struct policy_engine {
@@ -92,6 +93,29 @@ struct policy_under_test {
 extern const struct policy_under_test core_policies[];
 
 /* ---- the GPU ---- */
+
+/* One GPU, driven from outside: its caller says when jobs come. Zeroed before machine_begin. Times: as above.
+ */
+struct machine {
+  const struct policy_engine *engine;
+  void *policy;
+  struct machine_job *jobs[TRACE_JOBS]; /* those that are there, which are the caller's */
+  unsigned count;
+  uint64_t now_ns;
+  double busy_ns; /* for how long it has worked, in sum */
+};
+
+void machine_begin(struct machine *machine, const struct policy_under_test *policy);
+void machine_end(struct machine *machine);
+/* When something happens if no job comes; POLICY_NEVER: nothing. */
+uint64_t machine_next_ns(const struct machine *machine);
+/* Runs what runs, at most until machine_next_ns, and takes those away that are over. Returns how many were.
+ */
+unsigned machine_advance(struct machine *machine, uint64_t end_ns);
+/* At its present time; caller must: count < TRACE_JOBS. */
+void machine_arrive(struct machine *machine, struct machine_job *job);
+/* After the arrivals: a deadline that has come. 0; or -ENOMEM: the policy lets more run than fit the card. */
+int machine_settle(struct machine *machine);
 
 struct outcome {
   uint64_t began_ns[TRACE_JOBS]; /* when it first ran */

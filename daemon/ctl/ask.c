@@ -103,8 +103,7 @@ static void make_printable(struct gs_msg *msg) {
 #undef MAKE_PRINTABLE
 }
 
-/* What is there. ASK_MORE: nothing. */
-static int take(int fd, struct gs_msg *msg, struct ask_error *error) {
+int ask_take(int fd, struct gs_msg *msg, struct ask_error *error) {
   int err = wire_recv(fd, msg);
   if (err == -EAGAIN)
     return ASK_MORE;
@@ -131,7 +130,7 @@ static int receive(int fd, int ms, struct gs_msg *msg, struct ask_error *error) 
   int code = ASK_MORE;
   while (code == ASK_MORE)
     if ((code = await(fd, ms, error)) == CTL_OK)
-      code = take(fd, msg, error);
+      code = ask_take(fd, msg, error);
   return code;
 }
 
@@ -206,7 +205,7 @@ int ask_try_reload(int fd, bool only_looks,
 
 int answer_begin(struct answer *answer, int fd, struct ask_error *error) {
   struct gs_msg question = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
-  question.get_status.details = 1;
+  question.get_status.details = GS_DETAILS_CARDS;
   *answer = (struct answer){0};
   return send_question(fd, &question, error);
 }
@@ -227,7 +226,7 @@ static bool make_room(struct answer *answer) {
 int answer_take(struct answer *answer, int fd, struct ask_error *error) {
   for (;;) {
     struct gs_msg msg;
-    int code = take(fd, &msg, error);
+    int code = ask_take(fd, &msg, error);
     if (code != CTL_OK || msg.type == GS_STATUS_END)
       return code;
     if (msg.type == GS_REPLY)

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "gpushare/protocol.h"
 
@@ -33,6 +34,7 @@ struct run_request {
 
 struct request {
   const char *gpu;    /* NULL: all */
+  const char *hosts;  /* status, top, report: NULL: this one; "a,b,c" */
   const char *job;    /* events: NULL: of all */
   const char *signal; /* kill: NULL: SIGTERM */
   const char *by;     /* report: NULL: the default */
@@ -63,7 +65,16 @@ int reload_command(const struct request *request);   /* change.c */
 int change_gpus(const struct request *request);      /* change.c: of GPUs */
 int change_job(const struct request *request);       /* likewise, of a job: terms, pause, evict */
 int kill_command(const struct request *request);     /* kill.c */
+int hosts_command(const struct request *request);    /* hosts.c: status, top, report of other hosts */
 int run_command(const struct run_request *request);  /* run.c: becomes the command, or starts many */
+
+/* Whether the options of a report or of top are right: CTL_OK, or CTL_USAGE after a line on stderr.
+ * *interval_ns between looks; times 0: without end. */
+int report_check(const struct request *request);                                     /* report.c */
+int top_check(const struct request *request, uint64_t *interval_ns, int64_t *times); /* top.c */
+
+/* Draw on a terminal, not line by line. */
+bool top_is_live(const struct request *request);
 
 /* ---- ask.c: what returns an exit code prints one line on stderr if that is not CTL_OK; what takes an
  * ask_error prints nothing, and writes the line there ---- */
@@ -100,6 +111,9 @@ int ask_say(int code, const struct ask_error *error);
 /* Connect; *fd on success. And without waiting; ASK_MORE: as many wait already as may. */
 int ask_try_connect(const char *path, int *fd, struct ask_error *error);
 int ask_connect_now(const char *path, int *fd, struct ask_error *error);
+
+/* A message that has come. ASK_MORE: none has. */
+int ask_take(int fd, struct gs_msg *msg, struct ask_error *error);
 
 /* Ask for a change. */
 int ask_try_change(int fd, const struct gs_msg *question, struct ask_error *error);

@@ -37,6 +37,7 @@ static const struct {
     {NULL, 's', VALUE, AT(signal)},
     {"socket", 0, VALUE, AT(run.socket)},
     {"gpu", 0, VALUE, AT(gpu)},
+    {"host", 0, VALUE, AT(hosts)},
     {"job", 0, VALUE, AT(job)},
     {"json", 0, SWITCH, AT(json)},
     {"version", 0, SHOW, 0},
@@ -88,6 +89,7 @@ static int option_complaint(const char *what, size_t i) {
 #define OF_ANSWER "--socket --json "
 #define OF_HISTORY OF_ANSWER "--since "
 #define OF_GPU OF_ANSWER "--gpu "
+#define OF_HOSTS "--host "
 
 #define ANY INT_MAX
 
@@ -100,13 +102,13 @@ static const struct command {
   const char *options;
 } commands[] = {
     {"help", 1, 2, help_of_command, ""},
-    {"status", 1, 1, status_command, OF_ANSWER},
-    {"top", 1, 1, top_command, OF_ANSWER "--batch -n -d "},
+    {"status", 1, 1, status_command, OF_ANSWER OF_HOSTS},
+    {"top", 1, 1, top_command, OF_ANSWER OF_HOSTS "--batch -n -d "},
     {"why", 2, 2, why_command, OF_ANSWER},
     {"plan", 1, 1, plan_command, OF_ANSWER},
     {"jobs", 1, 1, jobs_command, OF_ANSWER},
     {"history", 1, 1, history_command, OF_HISTORY},
-    {"report", 1, 1, report_command, OF_HISTORY "--by --csv "},
+    {"report", 1, 1, report_command, OF_HISTORY OF_HOSTS "--by --csv "},
     {"events", 1, 1, events_command, OF_HISTORY "--follow --job --gpu "},
     {"timeline", 1, 1, timeline_command, OF_HISTORY "-o "},
     {"doctor", 1, 1, doctor_command, OF_ANSWER "--lib "},
@@ -196,7 +198,9 @@ static int run(const struct request *request) {
   if (request->word_count > command->most)
     return usage_error("too much:", request->words[command->most]);
   int code = check_options(request, command->options, false);
-  return code == CTL_OK ? command->run(request) : code;
+  if (code != CTL_OK)
+    return code;
+  return request->hosts ? hosts_command(request) : command->run(request);
 }
 
 /* ---- the command line ---- */

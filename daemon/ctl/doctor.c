@@ -337,7 +337,8 @@ static void check_preemption(struct doctor *doctor) {
 /* "gpus N", then "pid GPU PID" of each, and "untold GPU" where it is not told; or in a line why not, and not
  * 0. */
 static int list_processes(const void *library) {
-  unsigned pids[NVML_PROCESSES_MAX], count;
+  struct nvml_process processes[NVML_PROCESSES_MAX];
+  unsigned count;
   char why[NVML_WHY_SIZE];
   if (nvml_open(library, why) < 0) {
     puts(why);
@@ -346,12 +347,12 @@ static int list_processes(const void *library) {
   printf("gpus %u\n", nvml_count());
   for (unsigned gpu = 0; gpu < nvml_count(); gpu++) {
     void *device = nvml_device(gpu);
-    if (!device || nvml_processes(device, pids, &count) < 0) {
+    if (!device || nvml_processes(device, processes, &count) < 0) {
       printf("untold %u\n", gpu);
       continue;
     }
     for (unsigned i = 0; i < count; i++)
-      printf("pid %u %u\n", gpu, pids[i]);
+      printf("pid %u %u\n", gpu, processes[i].pid);
   }
   return 0;
 }
@@ -375,7 +376,7 @@ static void check_process(struct doctor *doctor, unsigned gpu, unsigned pid, uns
   char path[64], name[256];
   snprintf(path, sizeof path, "/proc/%u/comm", pid);
   first_line(path, name);
-  if (is_job(&doctor->status, pid) || strncmp(name, "nvidia-cuda-mps", strlen("nvidia-cuda-mps")) == 0)
+  if (is_job(&doctor->status, pid) || strncmp(name, NVML_MPS_COMM, strlen(NVML_MPS_COMM)) == 0)
     return;
   if (++*unshared <= 8)
     find(doctor, "unshared", VERDICT_WARNING,

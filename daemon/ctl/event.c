@@ -315,7 +315,7 @@ static void put_details(json_t *object, const struct gs_msg *begin, const struct
   }
 }
 
-static json_t *make_json(const struct gs_msg *begin, const struct gs_msg *event) {
+json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event) {
   bool is_command = event->event.kind == GS_EVENT_COMMAND;
   char when[EVENT_TIME_SIZE];
   json_t *object = json_object();
@@ -391,7 +391,7 @@ static int take_event(void *argument, const struct gs_msg *msg) {
                 : "(%lu events are missing here: this reader is too slow)\n",
            msg->missed.count);
   } else if (msg->type == GS_EVENT && json) {
-    code = output_line(make_json(&reader->begin, msg));
+    code = output_line(event_json(&reader->begin, msg));
   } else if (msg->type == GS_EVENT) {
     event_tell(stdout, &reader->begin, msg);
     printf("\n");
@@ -461,7 +461,7 @@ static int take_run(void *argument, const struct gs_msg *msg) {
     show_run(reader, msg, command);
     return CTL_OK;
   }
-  json_t *run = make_json(&reader->begin, msg);
+  json_t *run = event_json(&reader->begin, msg);
   output_text(run, "command", command);
   return json_array_append_new(reader->runs, run) == 0 ? CTL_OK : command_error(CTL_REFUSED, "out of memory");
 }

@@ -15,6 +15,9 @@ void event_utc_time(uint64_t realtime_ns, char text[EVENT_TIME_SIZE]);
 /* "granted", ... */
 const char *event_kind_name(unsigned kind);
 
+/* As gpusharectl events --json shows it. */
+json_t *event_json(const struct gs_msg *begin, const struct gs_msg *event);
+
 /* Its name, and what it is set to. */
 void event_put_change(json_t *object, unsigned kind, unsigned detail, uint64_t value);
 

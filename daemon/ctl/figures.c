@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,8 @@ static void read_all(struct status *status, size_t count) {
       job = NULL;
     } else if (msg->type == GS_STATUS_HANDOVER && gpu) {
       gpu->handover = msg;
+    } else if (msg->type == GS_STATUS_CARD && gpu) {
+      gpu->card = msg;
     } else if (msg->type == GS_STATUS_JOB && gpu) {
       job = begin_job(status, gpu, msg);
     } else if (msg->type == GS_STATUS_TERMS && job) {
@@ -233,6 +236,34 @@ const char *figures_together(const struct gpu_figures *gpu, char text[FIGURES_TO
            BYTES_TEXT(gpu->handover->handover_status.occupied_bytes),
            BYTES_TEXT(gpu->gpu->gpu_status.capacity_bytes));
   return text;
+}
+
+void append_text(char *text, size_t size, const char *format, ...) {
+  size_t used = strlen(text);
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text + used, size - used, format, list);
+  va_end(list);
+}
+
+const char *figures_card(const struct gpu_figures *gpu, char buffer[FIGURES_CARD_SIZE]) {
+  const struct gs_msg *card = gpu->card;
+  unsigned facts = card ? card->card_status.facts : 0;
+  *buffer = '\0';
+  if (card && !(facts & GS_CARD_ANSWERS))
+    append_text(buffer, FIGURES_CARD_SIZE, "the card does not answer: see the kernel's log (dmesg)");
+  if (facts & GS_CARD_TEMPERATURE)
+    append_text(buffer, FIGURES_CARD_SIZE, "%u C", card->card_status.temperature_c);
+  if (facts & GS_CARD_POWER)
+    append_text(buffer, FIGURES_CARD_SIZE, "%s%.0f W", *buffer ? ", " : "", card->card_status.power_mw / 1e3);
+  if (facts & GS_CARD_UTILIZATION)
+    append_text(buffer, FIGURES_CARD_SIZE, "%sGPU %u %%, memory %u %%", *buffer ? ", " : "",
+                card->card_status.gpu_percent, card->card_status.memory_percent);
+  if (facts & GS_CARD_PROCESSES && card->card_status.unshared)
+    append_text(buffer, FIGURES_CARD_SIZE, "%s%u unshared process%s with %s", *buffer ? "; " : "",
+                card->card_status.unshared, card->card_status.unshared == 1 ? "" : "es",
+                BYTES_TEXT(card->card_status.unshared_bytes));
+  return buffer;
 }
 
 /* Of a newer daemon it may be another one. */

@@ -31,6 +31,7 @@ struct job_figures {
 struct gpu_figures {
   const struct gs_msg *gpu;      /* STATUS_GPU */
   const struct gs_msg *handover; /* its STATUS_HANDOVER */
+  const struct gs_msg *card;     /* its STATUS_CARD; NULL: NVML has not told lately */
   struct job_figures *jobs;      /* so many */
   size_t job_count;
   uint64_t held_sum_ns;              /* time that its jobs have held it, all together */
@@ -63,6 +64,11 @@ const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]);
 /* Why all its jobs run though they have more than the capacity (GS_GPU_TOGETHER). Returns the text. */
 #define FIGURES_TOGETHER_SIZE 192
 const char *figures_together(const struct gpu_figures *gpu, char text[FIGURES_TOGETHER_SIZE]);
+
+/* What it does: "61 C, 250 W, GPU 97 %, memory 40 %; 1 unshared process with 512.0 MiB". Empty: nothing is
+ * known. */
+#define FIGURES_CARD_SIZE 128
+const char *figures_card(const struct gpu_figures *gpu, char buffer[FIGURES_CARD_SIZE]);
 
 /* ---- jobs ---- */
 
@@ -123,5 +129,8 @@ void figures_put_wait(json_t *object, const struct gs_msg *wait);
 
 /* What a job on a GPU does or waits for, in a sentence or a few (why.c), from malloc; NULL: no memory. */
 char *why_text(const struct status *status, const struct job_figures *job);
+
+/* To the end of a text of this size, as much as fits. */
+void append_text(char *text, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -74,6 +74,13 @@ static const char options_text[] =
     "                         instance: 0:1), UUIDs, or how one begins (GPU-5d3a); default all, which is "
     "also\n"
     "                         for GPUs yet to come; events: of which\n"
+    "  --host A,B,...         status, top, report: of these hosts, by the gpusharectl of each over ssh; one "
+    "that\n"
+    "                         does not answer is a line, and makes the exit code 3. --json: an object per "
+    "host\n"
+    "                         and line. The command is $GPUSHARE_SSH (default: ssh, which asks for no "
+    "password),\n"
+    "                         and a host has $GPUSHARE_SSH_TIMEOUT (default 15s)\n"
     "  --job JOB              events: of which job\n"
     "  --json                 status, why, plan, jobs, history, events and top --batch as JSON (of the "
     "last two\n"
@@ -130,14 +137,14 @@ static const char many_text[] =
 
 void help_all(void) {
   printf(USAGE "COMMAND\n\n%s%s%s", commands_text, options_text, many_text);
-  printf(
-      "The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
-      "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
-      "will change its meaning.\n\n"
-      "exit codes: %d done; %d the daemon refused, or doctor finds that something fails; %d usage; %d no\n"
-      "daemon, or it does not answer; of run: the program's, or %d it can't be run; %d it is not there; of\n"
-      "many jobs: 0 all have succeeded, 1 not all.\n",
-      CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
+  printf("The JSON of each command has a schema, which tells what its keys mean: docs/schema, installed in\n"
+         "share/doc/gpushare/docs/schema. Times are in ns, sizes in bytes; more keys may be added, and none\n"
+         "will change its meaning.\n\n"
+         "exit codes: %d done; %d the daemon refused, or doctor finds that something fails; %d usage; %d no\n"
+         "daemon, or it does not answer, or one of the hosts does not; of run: the program's, or %d it can't "
+         "be run; %d it is not there; of\n"
+         "many jobs: 0 all have succeeded, 1 not all.\n",
+         CTL_OK, CTL_REFUSED, CTL_USAGE, CTL_NO_DAEMON, CTL_NOT_RUN, CTL_NOT_FOUND);
 }
 
 /* ---- of one command ---- */

@@ -219,15 +219,27 @@ static bool find_by(const char *text, enum by *by) {
   return false;
 }
 
-int report_command(const struct request *request) {
-  struct report report = {.by = BY_USER};
-  if (request->by && !find_by(request->by, &report.by))
+/* CTL_OK, or CTL_USAGE after a line on stderr. */
+static int read_request(const struct request *request, enum by *by, uint64_t *age_ns) {
+  if (request->by && !find_by(request->by, by))
     return usage_error("--by is user, job, gpu or class, not", request->by);
   if (request->csv && request->json)
     return usage_error("--csv and --json exclude each other", NULL);
-  if (request->since && parse_duration_ns(request->since, &report.age_ns) < 0)
+  if (request->since && parse_duration_ns(request->since, age_ns) < 0)
     return usage_error("not a duration (90, 15m, 2.5h, 7d):", request->since);
-  int code = event_read(request, GS_RECORD_USAGE, take_span, &report);
+  return CTL_OK;
+}
+
+int report_check(const struct request *request) {
+  return read_request(request, &(enum by){0}, &(uint64_t){0});
+}
+
+int report_command(const struct request *request) {
+  struct report report = {.by = BY_USER};
+  int code = read_request(request, &report.by, &report.age_ns);
+  if (code != CTL_OK)
+    return code;
+  code = event_read(request, GS_RECORD_USAGE, take_span, &report);
   qsort_r(report.spans, report.count, sizeof *report.spans, compare, &report.by);
   if (code == CTL_OK)
     code = show(request, &report);

@@ -1,7 +1,6 @@
 /* show.c - gpusharectl status, plan and jobs: the daemon's state, for people; and for programs, to whom the
  * keys are promised in docs/schema. */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +102,7 @@ static void show_work(const struct gpu_figures *gpu) {
 
 static void show_gpu(const struct gpu_figures *gpu) {
   const struct gs_msg *msg = gpu->gpu;
-  char tq[32];
+  char tq[32], card[FIGURES_CARD_SIZE];
   printf("\nGPU %s  %s  %s\n", GPU_NUMBER_TEXT(msg->gpu), UUID_TEXT(msg), msg->gpu_status.name);
   printf("  mode %s (%s), policy %s, quantum %s, memory %s of %s, %lu hand-overs, %s moved%s\n",
          mode_name(msg->gpu_status.mode),
@@ -115,6 +114,8 @@ static void show_gpu(const struct gpu_figures *gpu) {
          msg->gpu_status.flags & GS_GPU_MPS ? ", spatial mps" : "");
   if (msg->gpu_status.flags & GS_GPU_TOGETHER)
     printf("  %s\n", TOGETHER_TEXT(gpu));
+  if (*figures_card(gpu, card))
+    printf("  %s\n", card);
   show_handovers(gpu);
   if (msg->gpu_status.jobs > 0)
     show_work(gpu);
@@ -155,17 +156,6 @@ static const struct {
              {GS_STATE_OWN_CONTEXT, "own_context", NULL}};
 #define FLAGS (sizeof flags / sizeof *flags)
 #define PINNED_SHOWN 16 /* from so large a part of the capacity on */
-
-static void append_text(char *text, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void append_text(char *text, size_t size, const char *format, ...) {
-  size_t used = strlen(text);
-  va_list list;
-  va_start(list, format);
-  vsnprintf(text + used, size - used, format, list);
-  va_end(list);
-}
 
 #define STATE_SIZE 256
 
@@ -307,6 +297,31 @@ static json_t *handover_json(const struct gpu_figures *gpu) {
   return object;
 }
 
+static void put_if(json_t *object, const char *key, bool known, json_t *value) {
+  json_object_set(object, key, known ? value : json_null());
+  json_decref(value);
+}
+
+/* null: NVML has not told lately. */
+static json_t *card_json(const struct gs_msg *msg) {
+  if (!msg)
+    return json_null();
+  json_t *object = json_object();
+  unsigned facts = msg->card_status.facts;
+  bool utilization = facts & GS_CARD_UTILIZATION, processes = facts & GS_CARD_PROCESSES;
+  output_bool(object, "answers", facts & GS_CARD_ANSWERS);
+  put_if(object, "temperature_celsius", facts & GS_CARD_TEMPERATURE,
+         json_integer(msg->card_status.temperature_c));
+  put_if(object, "power_watts", facts & GS_CARD_POWER, json_real(msg->card_status.power_mw / 1e3));
+  put_if(object, "energy_joules", facts & GS_CARD_ENERGY,
+         json_real((double)msg->card_status.energy_mj / 1e3));
+  put_if(object, "gpu_utilization", utilization, json_real(msg->card_status.gpu_percent / 1e2));
+  put_if(object, "memory_utilization", utilization, json_real(msg->card_status.memory_percent / 1e2));
+  put_if(object, "unshared_processes", processes, json_integer(msg->card_status.unshared));
+  put_if(object, "unshared_bytes", processes, json_integer((json_int_t)msg->card_status.unshared_bytes));
+  return object;
+}
+
 /* null: it is unknown, or not for this user. */
 static void put_command(json_t *object, const struct job_figures *job) {
   const char *text = job->command->command_status.text;
@@ -371,6 +386,7 @@ static json_t *gpu_json(const struct gpu_figures *gpu) {
   figures_put_occupied(object, gpu);
   output_bounded(object, "left_ns", gpu->handover->handover_status.left_ns);
   json_object_set_new(object, "handover", handover_json(gpu));
+  json_object_set_new(object, "card", card_json(gpu->card));
   for (size_t i = 0; i < gpu->job_count; i++)
     json_array_append_new(jobs, job_json(&gpu->jobs[i]));
   json_object_set_new(object, "jobs", jobs);

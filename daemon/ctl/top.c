@@ -35,6 +35,8 @@ static int print_lines(const struct top_model *model) {
     printf("  %s\n", line);
     top_text_handovers(line, gpu);
     printf("  %s\n", line);
+    if (*figures_card(gpu->figures, line))
+      printf("  %s\n", line);
   }
   top_text_head(line, shown, TOP_COLUMNS);
   if (model->status.job_count)
@@ -290,6 +292,8 @@ static void draw_gpu(int y, int lines, const struct top_gpu *gpu) {
   draw_memory(y + 1, gpu);
   top_text_handovers(line, gpu);
   draw(y + 2, 2, A_NORMAL, line);
+  if (lines > 3)
+    draw(y + 3, 2, A_NORMAL, figures_card(gpu->figures, line));
 }
 
 /* ---- below the table ---- */
@@ -369,9 +373,12 @@ static void draw_help(void) {
 }
 
 static void draw_all(struct live *live) {
-  /* Of each GPU three lines or one, or none: some rows of the table shall be seen, too. */
-  int gpus = (int)live->model.status.gpu_count, left = LINES - 6, y = 1;
-  int lines = gpus == 0 || gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
+  /* Of each GPU four lines, if NVML tells of one, or three or one, or none: some rows of the table shall be
+   * seen, too. */
+  int gpus = (int)live->model.status.gpu_count, left = LINES - 6, y = 1, cards = 0;
+  for (int i = 0; i < gpus; i++)
+    cards += live->model.status.gpus[i].card != NULL;
+  int lines = cards && gpus * 4 <= left ? 4 : gpus * 3 <= left ? 3 : gpus <= left ? 1 : 0;
   /* What the selected job does or waits for: as many lines as it takes. */
   const struct top_job *job = live->view.explains ? top_view_selected(&live->view) : NULL;
   char *text = job ? why_text(&live->model.status, job->figures) : NULL;
@@ -515,24 +522,34 @@ static int top_live(const char *path, uint64_t interval_ns) {
 /* Of a terminal that can only write line after line. */
 static bool screen_is_plain(void) { return isatty(STDOUT_FILENO) && table_screen_is_dumb(); }
 
-int top_command(const struct request *request) {
+bool top_is_live(const struct request *request) { return !request->batch && !screen_is_plain(); }
+
+int top_check(const struct request *request, uint64_t *interval_ns, int64_t *times) {
   const char *delay = request->delay, *count = request->run.slots;
-  uint64_t interval_ns = INTERVAL_NS;
-  int64_t times = 0;
-  int fd;
-  if (delay && (parse_duration_ns(delay, &interval_ns) < 0 || interval_ns < TOP_INTERVAL_MIN_NS ||
-                interval_ns > TOP_INTERVAL_MAX_NS))
+  *interval_ns = INTERVAL_NS;
+  *times = 0;
+  if (delay && (parse_duration_ns(delay, interval_ns) < 0 || *interval_ns < TOP_INTERVAL_MIN_NS ||
+                *interval_ns > TOP_INTERVAL_MAX_NS))
     return usage_error("the delay is 0.1 to 3600 (seconds), not", delay);
-  if (count && parse_integer(count, 1, INT32_MAX, &times) < 0)
+  if (count && parse_integer(count, 1, INT32_MAX, times) < 0)
     return usage_error("not a number of times:", count);
   if (!request->batch && (count || request->json))
     return usage_error(count ? "-n of top is for --batch" : "--json of top is for --batch", NULL);
-  if (!request->batch && !screen_is_plain())
-    return top_live(daemon_path(&request->run), interval_ns);
-  int code = connect_daemon(request, &fd);
+  return CTL_OK;
+}
+
+int top_command(const struct request *request) {
+  uint64_t interval_ns;
+  int64_t times;
+  int fd, code = top_check(request, &interval_ns, &times);
   if (code != CTL_OK)
     return code;
-  code = run_batch(fd, delay ? interval_ns : FIRST_NS, interval_ns, times,
+  if (top_is_live(request))
+    return top_live(daemon_path(&request->run), interval_ns);
+  code = connect_daemon(request, &fd);
+  if (code != CTL_OK)
+    return code;
+  code = run_batch(fd, request->delay ? interval_ns : FIRST_NS, interval_ns, times,
                    request->json ? print_json : print_lines);
   close(fd);
   return code;

@@ -3,7 +3,6 @@
 #include "ctl/top_view.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,14 +117,6 @@ static const struct {
 
 /* ---- lines that grow ---- */
 
-__attribute__((format(printf, 2, 3))) static void append(char *line, const char *format, ...) {
-  size_t used = strlen(line);
-  va_list list;
-  va_start(list, format);
-  vsnprintf(line + used, TOP_TEXT_SIZE - used, format, list);
-  va_end(list);
-}
-
 static void trim(char *line) {
   size_t used = strlen(line);
   while (used > 0 && line[used - 1] == ' ')
@@ -201,31 +192,31 @@ static double describe(enum top_column column, const struct top_job *job, char c
   *cell = '\0';
   switch (column) {
   case TOP_JOB:
-    append(cell, "%u", msg->job_status.job);
+    append_text(cell, TOP_TEXT_SIZE, "%u", msg->job_status.job);
     return msg->job_status.job;
   case TOP_GPU:
-    append(cell, "%s", GPU_NUMBER_TEXT(msg->gpu));
+    append_text(cell, TOP_TEXT_SIZE, "%s", GPU_NUMBER_TEXT(msg->gpu));
     return msg->gpu;
   case TOP_PID:
-    append(cell, msg->job_status.pid ? "%d" : "-", msg->job_status.pid);
+    append_text(cell, TOP_TEXT_SIZE, msg->job_status.pid ? "%d" : "-", msg->job_status.pid);
     return msg->job_status.pid;
   case TOP_CLASS:
-    append(cell, "%s", class_short_name(terms->terms_status.class));
+    append_text(cell, TOP_TEXT_SIZE, "%s", class_short_name(terms->terms_status.class));
     return terms->terms_status.class;
   case TOP_STATE:
-    append(cell, "%s", state_text(job, state));
+    append_text(cell, TOP_TEXT_SIZE, "%s", state_text(job, state));
     return rank_of_state(msg);
   case TOP_HELD:
   case TOP_WAITED:
     share = column == TOP_HELD ? job->held_share : job->waited_share;
-    append(cell, job->rated ? "%.1f" : "-", 100 * share);
+    append_text(cell, TOP_TEXT_SIZE, job->rated ? "%.1f" : "-", 100 * share);
     return share;
   case TOP_RATE:
     if (figures_has_limit(wait)) {
-      append(cell, "%.1f%%", 100 * figures_limit_share(wait));
+      append_text(cell, TOP_TEXT_SIZE, "%.1f%%", 100 * figures_limit_share(wait));
       return figures_limit_share(wait);
     }
-    append(cell, terms->terms_status.rate ? "%u%%" : "-", terms->terms_status.rate);
+    append_text(cell, TOP_TEXT_SIZE, terms->terms_status.rate ? "%u%%" : "-", terms->terms_status.rate);
     return terms->terms_status.rate / 100.0;
   case TOP_CARD:
   case TOP_AWAY:
@@ -233,19 +224,20 @@ static double describe(enum top_column column, const struct top_job *job, char c
     bytes = column == TOP_CARD   ? msg->job_status.resident_bytes
             : column == TOP_AWAY ? figures_away_bytes(msg)
                                  : terms->terms_status.limit_bytes;
-    append(cell, "%s", column == TOP_LIMIT && !bytes ? "-" : BYTES_TEXT(bytes));
+    append_text(cell, TOP_TEXT_SIZE, "%s", column == TOP_LIMIT && !bytes ? "-" : BYTES_TEXT(bytes));
     return (double)bytes;
   case TOP_USER:
-    append(cell, "%s", job->user);
+    append_text(cell, TOP_TEXT_SIZE, "%s", job->user);
     return 0;
   case TOP_NAME:
-    append(cell, "%s", msg->job_status.name);
+    append_text(cell, TOP_TEXT_SIZE, "%s", msg->job_status.name);
     return 0;
   case TOP_COMMAND:
-    append(cell, "%s", figures_command(job->figures->command, (char[GS_COMMAND_SIZE]){0}));
+    append_text(cell, TOP_TEXT_SIZE, "%s",
+                figures_command(job->figures->command, (char[GS_COMMAND_SIZE]){0}));
     return 0;
   default:
-    append(cell, "%s", figures_from(job->figures->origin, (char[FIGURES_FROM_SIZE]){0}));
+    append_text(cell, TOP_TEXT_SIZE, "%s", figures_from(job->figures->origin, (char[FIGURES_FROM_SIZE]){0}));
     return 0;
   }
 }
@@ -267,7 +259,7 @@ static int compare_jobs(enum top_column column, const struct top_job *a, const s
 /* What is too long is cut, so that the columns stay where they are. Behind the last one there are none. */
 static void append_cell(char *line, int column, const char *text) {
   int size = column == TOP_COLUMNS - 1 ? TOP_TEXT_SIZE : (int)width_of(column);
-  append(line, "%s%*.*s", *line ? " " : "", columns[column].width, size, text);
+  append_text(line, TOP_TEXT_SIZE, "%s%*.*s", *line ? " " : "", columns[column].width, size, text);
 }
 
 void top_text_head(char *line, unsigned shown, enum top_column marked) {
@@ -319,19 +311,21 @@ void top_text_gpu(char *line, const struct top_gpu *gpu) {
   bool serialized = msg->gpu_status.flags & GS_GPU_SERIALIZED;
   unsigned shown = 0;
   *line = '\0';
-  append(line, "GPU %s %s: %s, %s", GPU_NUMBER_TEXT(msg->gpu), msg->gpu_status.name,
-         mode_name(msg->gpu_status.mode), policy_name(msg->gpu_status.policy));
-  append(line, serialized ? ", turns of %.4g s" : ", all run", (double)msg->gpu_status.tq_ns / 1e9);
+  append_text(line, TOP_TEXT_SIZE, "GPU %s %s: %s, %s", GPU_NUMBER_TEXT(msg->gpu), msg->gpu_status.name,
+              mode_name(msg->gpu_status.mode), policy_name(msg->gpu_status.policy));
+  append_text(line, TOP_TEXT_SIZE, serialized ? ", turns of %.4g s" : ", all run",
+              (double)msg->gpu_status.tq_ns / 1e9);
   if (serialized && left_ns != UINT64_MAX)
-    append(line, ", %.1f s left", (double)left_ns / 1e9);
+    append_text(line, TOP_TEXT_SIZE, ", %.1f s left", (double)left_ns / 1e9);
   for (size_t i = 0; i < gpu->figures->job_count && shown < 3; i++) {
     const struct gs_msg *job = gpu->figures->jobs[i].job;
     if (job->job_status.state == GS_JOB_HOLDING)
-      append(line, "%s %u (%s)", shown++ ? "," : "; held by", job->job_status.job, job->job_status.name);
+      append_text(line, TOP_TEXT_SIZE, "%s %u (%s)", shown++ ? "," : "; held by", job->job_status.job,
+                  job->job_status.name);
   }
   if (msg->gpu_status.holders > shown)
-    append(line, " and %u more", msg->gpu_status.holders - shown);
-  append(line, "%s, %u wait", shown ? "" : "; held by nobody", msg->gpu_status.waiting);
+    append_text(line, TOP_TEXT_SIZE, " and %u more", msg->gpu_status.holders - shown);
+  append_text(line, TOP_TEXT_SIZE, "%s, %u wait", shown ? "" : "; held by nobody", msg->gpu_status.waiting);
 }
 
 void top_text_handovers(char *line, const struct top_gpu *gpu) {

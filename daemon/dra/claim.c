@@ -202,6 +202,7 @@ static bool read_pods(struct claim *claim, char *why) {
     if (claim->pod_count == CLAIM_PODS_MAX || strlen(uid) >= GS_POD_SIZE || !claim_uid_is_right(uid))
       return complain(why, "the claim is reserved for more pods than %d, or for one without a right uid",
                       CLAIM_PODS_MAX);
+    claim->pod_names[claim->pod_count] = text_of(consumer, "name");
     strcpy(claim->pods[claim->pod_count++], uid);
   }
   return claim->pod_count > 0 ||

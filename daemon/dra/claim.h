@@ -37,11 +37,13 @@ struct claim {
   const char *uid, *namespace, *name;
   bool shared; /* it is no pod's own: pods may come to it */
   char pods[CLAIM_PODS_MAX][GS_POD_SIZE];
+  const char *pod_names[CLAIM_PODS_MAX];
   size_t pod_count;
   struct claim_device devices[CLAIM_DEVICES_MAX]; /* of this driver and node */
   size_t device_count;
   bool together;    /* claims_allotment's */
-  bool unbound;     /* the daemon has yet to be told what its pods have */
+  bool unbound;     /* the daemon has yet to be told what its pods have, */
+  bool unnamed;     /* and what they are called */
   bool look_failed; /* the last look at the API server, which has been said */
   bool bind_failed; /* likewise what the daemon was told */
 };

@@ -69,7 +69,25 @@ static int allot_over(int fd, const struct preparer *preparer, struct claim *cla
       err = ask_daemon(fd, &msg, why);
     }
   claim->unbound = err != 0;
+  claim->unnamed |= err == 0;
   return err;
+}
+
+/* Names are for people: whether the daemon knows them, or is an older one that hangs up, changes nothing. */
+static void name_pods_over(int fd, struct claim *claim) {
+  char why[WHY_SIZE];
+  int err = 0;
+  for (size_t pod = 0; claim->unnamed && pod < claim->pod_count && err == 0; pod++) {
+    struct gs_msg msg = wire_msg(GS_POD_NAMESPACE, GS_GPU_ALL);
+    memcpy(msg.pod.pod, claim->pods[pod], sizeof msg.pod.pod);
+    snprintf(msg.pod.text, sizeof msg.pod.text, "%s", claim->namespace);
+    err = ask_daemon(fd, &msg, why);
+    msg.type = GS_POD_NAME;
+    snprintf(msg.pod.text, sizeof msg.pod.text, "%s", claim->pod_names[pod]);
+    if (err == 0)
+      err = ask_daemon(fd, &msg, why);
+  }
+  claim->unnamed = false;
 }
 
 static int allot(const struct preparer *preparer, struct claim *claim, char why[WHY_SIZE]) {
@@ -77,6 +95,7 @@ static int allot(const struct preparer *preparer, struct claim *claim, char why[
   if (fd < 0)
     return fd;
   int err = allot_over(fd, preparer, claim, why);
+  name_pods_over(fd, claim);
   close(fd);
   return err;
 }
@@ -104,8 +123,10 @@ void preparer_bind(const struct preparer *preparer) {
     if (err < 0) /* the others would wait as long */
       break;
   }
-  if (fd >= 0)
-    close(fd);
+  if (fd < 0)
+    return;
+  list_each(node, &preparer->claims) name_pods_over(fd, list_entry(node, struct claim, link));
+  close(fd);
 }
 
 void preparer_bind_all(const struct preparer *preparer) {

@@ -1,7 +1,6 @@
 /*
- * exporter.h - the daemon's metrics over HTTP, from within its event loop. No thread: a text is made when it
- * is asked for, at most every so often, and everything that a reader can hold up is bounded: the number of
- * connections, their memory, and how long each may last.
+ * exporter.h - the daemon's metrics over HTTP, from within its event loop: a text is made when it is asked
+ * for, at most every so often.
  */
 #ifndef GS_EXPORTER_H
 #define GS_EXPORTER_H

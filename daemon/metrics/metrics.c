@@ -14,6 +14,8 @@
 #include "common/gpu_number.h"
 #include "common/parse.h"
 #include "common/words.h"
+#include "server/daemon_log.h"
+#include "server/shares.h"
 #include "server/users.h"
 
 #define STEPS_PER_LOOK 4 /* at the clock */
@@ -23,8 +25,17 @@
 
 enum family_type { FAMILY_GAUGE, FAMILY_COUNTER, FAMILY_HISTOGRAM, FAMILY_INFO };
 
-/* Values are integers: seconds in ns, ratios likewise in billionths. */
-enum family_unit { UNIT_NONE, UNIT_BYTES, UNIT_BYTES_PER_SECOND, UNIT_SECONDS, UNIT_RATIO };
+/* Values are integers: seconds in ns, ratios likewise in billionths, watts and joules in thousandths. */
+enum family_unit {
+  UNIT_NONE,
+  UNIT_BYTES,
+  UNIT_BYTES_PER_SECOND,
+  UNIT_SECONDS,
+  UNIT_RATIO,
+  UNIT_CELSIUS,
+  UNIT_WATTS,
+  UNIT_JOULES,
+};
 
 struct family {
   const char *name; /* with its unit at the end; without _total and _info */
@@ -37,7 +48,7 @@ struct label {
   const char *name, *value; /* the value may be any text; what is no ASCII becomes '?' */
 };
 
-#define LABELS 4
+#define LABELS 13
 
 /* What is looked at, and where that goes. */
 struct scene {
@@ -52,14 +63,14 @@ struct scene {
   size_t label_count;
 };
 
-#define NS_DIGITS 9
-
 static const char *const types[] = {
     [FAMILY_GAUGE] = "gauge", [FAMILY_COUNTER] = "counter", [FAMILY_HISTOGRAM] = "histogram"};
-static const char *const units[] = {[UNIT_BYTES] = "bytes",
-                                    [UNIT_BYTES_PER_SECOND] = "bytes_per_second",
-                                    [UNIT_SECONDS] = "seconds",
-                                    [UNIT_RATIO] = "ratio"};
+static const char *const units[] = {[UNIT_BYTES] = "bytes",     [UNIT_BYTES_PER_SECOND] = "bytes_per_second",
+                                    [UNIT_SECONDS] = "seconds", [UNIT_RATIO] = "ratio",
+                                    [UNIT_CELSIUS] = "celsius", [UNIT_WATTS] = "watts",
+                                    [UNIT_JOULES] = "joules"};
+/* Digits of values behind the point. */
+static const int unit_digits[] = {[UNIT_SECONDS] = 9, [UNIT_RATIO] = 9, [UNIT_WATTS] = 3, [UNIT_JOULES] = 3};
 
 /* What a sample's name has beyond the family's. */
 static const char *suffix_of(const struct family *family) {
@@ -116,12 +127,14 @@ static void put_labels(const struct scene *scene, const struct label *more, size
 }
 
 /* Without the zeros at the end, so that 1.5 is 1.5. */
-static void format_ns(char text[32], uint64_t ns) {
-  int digits = NS_DIGITS;
-  uint64_t fraction = ns % 1000000000;
+static void format_decimal(char text[32], uint64_t value, int digits) {
+  uint64_t one = 1;
+  for (int i = 0; i < digits; i++)
+    one *= 10;
+  uint64_t fraction = value % one;
   for (; digits > 1 && fraction % 10 == 0; digits--)
     fraction /= 10;
-  snprintf(text, 32, "%" PRIu64 ".%0*" PRIu64, ns / 1000000000, digits, fraction);
+  snprintf(text, 32, "%" PRIu64 ".%0*" PRIu64, value / one, digits, fraction);
 }
 
 /* The most frequent of all lines: so without fprintf, which takes as long as all else together. */
@@ -140,8 +153,8 @@ static void put_sample(const struct scene *scene, const char *suffix, const stru
                        size_t more_count, uint64_t value) {
   enum family_unit unit = scene->family->unit;
   char text[32];
-  if (unit == UNIT_SECONDS || unit == UNIT_RATIO)
-    format_ns(text, value);
+  if (unit <= UNIT_JOULES && unit_digits[unit])
+    format_decimal(text, value, unit_digits[unit]);
   else
     snprintf(text, sizeof text, "%" PRIu64, value);
   put_line(scene, suffix, more, more_count, text);
@@ -174,7 +187,7 @@ static void put_histogram(const struct scene *scene, const uint64_t *bounds_ns, 
     char bound[32] = "+Inf";
     count += counts[i];
     if (i < bounds)
-      format_ns(bound, bounds_ns[i]);
+      format_decimal(bound, bounds_ns[i], unit_digits[UNIT_SECONDS]);
     put_count(scene, "_bucket", bound, count);
   }
   put_sample(scene, "_sum", NULL, 0, sum_ns);
@@ -218,6 +231,13 @@ static void put_rejected(const struct scene *scene) {
   put_with(scene, "reason", "device", daemon->rejected_counts[GS_REJECT_DEVICE]);
 }
 
+/* Its name, or its number. */
+static const char *user_of(uid_t uid, char number[16]) {
+  const char *name = user_names_find(uid);
+  snprintf(number, 16, "%" PRIu32, (uint32_t)uid);
+  return name ? name : number;
+}
+
 /* Of each user the counter that stands there. */
 static void put_users(const struct scene *scene, size_t at) {
   const struct users *accounts = scene->daemon->accounts;
@@ -228,8 +248,9 @@ static void put_users(const struct scene *scene, size_t at) {
       char uid[16];
       if (count++ == METRICS_USERS_MAX)
         return;
-      snprintf(uid, sizeof uid, "%u", user->uid);
-      put_with(scene, "uid", uid, *(const uint64_t *)(const void *)((const char *)user + at));
+      const char *name = user_of(user->uid, uid);
+      put_sample(scene, suffix_of(scene->family), (struct label[]){{"uid", uid}, {"user", name}}, 2,
+                 *(const uint64_t *)(const void *)((const char *)user + at));
     }
 }
 
@@ -241,6 +262,7 @@ static void put_user_waited(const struct scene *scene) { put_users(scene, offset
 static void put_user_moved(const struct scene *scene) {
   put_users(scene, offsetof(struct user, moved_bytes));
 }
+static void put_user_energy(const struct scene *scene) { put_users(scene, offsetof(struct user, energy_mj)); }
 
 static uint64_t host_capacity(const struct scene *scene) {
   return scene->daemon->scheduler.host_memory_bytes;
@@ -285,6 +307,10 @@ static const struct measure of_daemon[] = {
     {{"gpushare_user_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
       "Memory of a user's jobs that has left cards and come back, to the minute."},
      .put = put_user_moved},
+    {{"gpushare_user_energy_joules", FAMILY_COUNTER, UNIT_JOULES,
+      "Energy that GPUs have used while a user's jobs held them, about, to the minute; shared out among jobs "
+      "that hold one together."},
+     .put = put_user_energy},
     {{"gpushare_host_memory_capacity_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Host memory that may be used for what does not fit on the cards."},
      .value = host_capacity},
@@ -304,11 +330,45 @@ static const struct measure of_daemon[] = {
 static void put_gpu_info(const struct scene *scene) {
   const struct sched_gpu *gpu = scene->gpu;
   put_info(scene,
-           (struct label[]){{"index", GPU_NUMBER_TEXT(gpu_of(gpu)->number)},
-                            {"name", gpu->name},
+           (struct label[]){{"name", gpu->name},
                             {"mode", mode_name(gpu->settings.mode)},
                             {"policy", policy_name(gpu->settings.policy)}},
-           4);
+           3);
+}
+
+/* What NVML has told of the card lately. NULL: nothing. */
+static const struct card_reading *reading_of(const struct scene *scene) {
+  return card_query_find_reading(&scene->daemon->card_query, scene->gpu->uuid, scene->now_ns);
+}
+
+static void put_answers(const struct scene *scene) {
+  if (gpu_of(scene->gpu)->known && card_query_has_readings(&scene->daemon->card_query, scene->now_ns))
+    put_value(scene, reading_of(scene) != NULL);
+}
+
+/* A field of what the card does, times so much. */
+#define DOES(function, what, field, times)                                                                   \
+  static void function(const struct scene *scene) {                                                          \
+    const struct card_reading *reading = reading_of(scene);                                                  \
+    if (reading && reading->does.known & (what))                                                             \
+      put_value(scene, reading->does.field *UINT64_C(times));                                                \
+  }
+DOES(put_temperature, NVML_TEMPERATURE, temperature_c, 1)
+DOES(put_power, NVML_POWER, power_mw, 1)
+DOES(put_energy, NVML_ENERGY, energy_mj, 1)
+DOES(put_utilization, NVML_UTILIZATION, gpu_percent, 10000000)
+DOES(put_memory_utilization, NVML_UTILIZATION, memory_percent, 10000000)
+
+static void put_unshared(const struct scene *scene) {
+  const struct card_reading *reading = reading_of(scene);
+  if (reading && reading->processes_known)
+    put_value(scene, reading->unshared);
+}
+
+static void put_unshared_memory(const struct scene *scene) {
+  const struct card_reading *reading = reading_of(scene);
+  if (reading && reading->processes_known)
+    put_value(scene, reading->unshared_bytes);
 }
 
 static uint64_t quantum(const struct scene *scene) { return sched_gpu_tq_ns(scene->gpu); }
@@ -443,6 +503,27 @@ static const struct measure of_gpus[] = {
       "What has happened to jobs: they came, left, were refused memory, did not stop when told, did not "
       "leave the card, or were too big for it."},
      .put = put_events},
+    {{"gpushare_gpu_answers", FAMILY_GAUGE, UNIT_NONE,
+      "Whether the card answers NVML (1), or is lost (0); programs can't use a lost one."},
+     .put = put_answers},
+    {{"gpushare_gpu_temperature_celsius", FAMILY_GAUGE, UNIT_CELSIUS, "Temperature of the GPU."},
+     .put = put_temperature},
+    {{"gpushare_gpu_power_watts", FAMILY_GAUGE, UNIT_WATTS, "Power that the card takes."}, .put = put_power},
+    {{"gpushare_gpu_energy_joules", FAMILY_COUNTER, UNIT_JOULES,
+      "Energy that the card has used since the driver was loaded."},
+     .put = put_energy},
+    {{"gpushare_gpu_utilization_ratio", FAMILY_GAUGE, UNIT_RATIO,
+      "Part of the time in which some kernel ran, over the driver's last sample."},
+     .put = put_utilization},
+    {{"gpushare_gpu_memory_utilization_ratio", FAMILY_GAUGE, UNIT_RATIO,
+      "Part of the time in which the memory of the card was read or written, likewise."},
+     .put = put_memory_utilization},
+    {{"gpushare_gpu_unshared_processes", FAMILY_GAUGE, UNIT_NONE,
+      "Processes with a compute context on the card that are no jobs."},
+     .put = put_unshared},
+    {{"gpushare_gpu_unshared_memory_bytes", FAMILY_GAUGE, UNIT_BYTES,
+      "Memory of the card that these processes have."},
+     .put = put_unshared_memory},
     {.family.name = NULL},
 };
 
@@ -453,10 +534,7 @@ static void put_job_info(const struct scene *scene) {
   char pid[16], uid[16];
   snprintf(pid, sizeof pid, "%" PRId32, (int32_t)attachment->peer->pid);
   snprintf(uid, sizeof uid, "%" PRIu32, (uint32_t)attachment->peer->uid);
-  put_info(
-      scene,
-      (struct label[]){{"pid", pid}, {"uid", uid}, {"gang", attachment->gang ? attachment->gang->shown : ""}},
-      3);
+  put_info(scene, (struct label[]){{"pid", pid}, {"uid", uid}}, 2);
 }
 
 static void put_job_memory(const struct scene *scene) {
@@ -492,6 +570,7 @@ static uint64_t held(const struct scene *scene) { return sched_job_held_ns(scene
 static uint64_t waited(const struct scene *scene) { return sched_job_waited_ns(scene->job, scene->now_ns); }
 static uint64_t turns(const struct scene *scene) { return scene->job->turns; }
 static uint64_t moved(const struct scene *scene) { return scene->job->moved_bytes; }
+static uint64_t job_energy(const struct scene *scene) { return attachment_of(scene->job)->energy_mj; }
 
 static void put_limit(const struct scene *scene) {
   const struct sched_job *job = scene->job;
@@ -503,7 +582,7 @@ static void put_limit(const struct scene *scene) {
 
 static const struct measure of_jobs[] = {
     {{"gpushare_job", FAMILY_INFO, UNIT_NONE,
-      "A job on a GPU: its process, user and gang, as the daemon sees them."},
+      "A job on a GPU: its process, and the number of its user, as the daemon sees them."},
      .put = put_job_info},
     {{"gpushare_job_memory_bytes", FAMILY_GAUGE, UNIT_BYTES,
       "Memory that the job has allocated, on the card and away in host memory."},
@@ -535,6 +614,10 @@ static const struct measure of_jobs[] = {
     {{"gpushare_job_moved_bytes", FAMILY_COUNTER, UNIT_BYTES,
       "Its memory that was moved in bulk, off the card and back."},
      .value = moved},
+    {{"gpushare_job_energy_joules", FAMILY_COUNTER, UNIT_JOULES,
+      "Energy that the GPU has used while the job held it, about, to the minute; shared out among jobs that "
+      "hold it together."},
+     .value = job_energy},
     {{"gpushare_job_limit_ratio", FAMILY_GAUGE, UNIT_RATIO,
       "Of an opportunistic job: how much of the GPU's time it may use beside production jobs."},
      .put = put_limit},
@@ -550,20 +633,45 @@ static void put(const struct measure *measure, const struct scene *scene) {
     put_value(scene, measure->value(scene));
 }
 
+static void add_label(struct scene *scene, const char *name, const char *value) {
+  scene->labels[scene->label_count++] = (struct label){name, value};
+}
+
+/* Each is there, be it empty: a family's samples have the same labels. Their texts are as long as the fields
+ * of the wire at most. */
+static void put_of_job(const struct measure *measure, struct scene *scene) {
+  const struct attachment *attachment = attachment_of(scene->job);
+  const struct peer *peer = attachment->peer;
+  const struct origin *origin = &peer->origin;
+  struct pod_names pod = shares_pod_names(scene->daemon, scene->gpu, peer);
+  char id[16], uid[16], job[GS_ORIGIN_SIZE];
+  snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
+  snprintf(job, sizeof job, "%.*s", (int)strcspn(origin->name, "."), origin->name); /* without the step */
+  add_label(scene, "job_id", id);
+  add_label(scene, "name", peer->name);
+  add_label(scene, "class", class_name(scene->job->terms.class));
+  add_label(scene, "user", user_of(peer->uid, uid));
+  add_label(scene, "namespace", pod.namespace);
+  add_label(scene, "pod", pod.name);
+  add_label(scene, "pod_uid", origin->kind == GS_ORIGIN_POD ? origin->name : "");
+  add_label(scene, "container", origin->container);
+  add_label(scene, "slurm_job", origin->kind == GS_ORIGIN_SLURM ? job : "");
+  add_label(scene, "unit", origin->kind == GS_ORIGIN_UNIT ? origin->name : "");
+  add_label(scene, "gang", attachment->gang ? attachment->gang->shown : "");
+  put(measure, scene);
+}
+
 /* Of a GPU, or of a job on it. Not "job": so Prometheus calls what it has the samples from. */
 static void put_labelled(const struct measure *measure, struct scene *scene) {
-  char uuid[GS_UUID_TEXT_SIZE], id[16];
+  char uuid[GS_UUID_TEXT_SIZE];
   gpu_number_format_uuid(gpu_of(scene->gpu)->number, scene->gpu->uuid, uuid);
-  scene->labels[0] = (struct label){"gpu", uuid};
-  scene->label_count = 1;
-  if (scene->job) {
-    snprintf(id, sizeof id, "%" PRIu32, scene->job->id);
-    scene->labels[1] = (struct label){"job_id", id};
-    scene->labels[2] = (struct label){"name", attachment_of(scene->job)->peer->name};
-    scene->labels[3] = (struct label){"class", class_name(scene->job->terms.class)};
-    scene->label_count = 4;
-  }
-  put(measure, scene);
+  scene->label_count = 0;
+  add_label(scene, "gpu", uuid);
+  add_label(scene, "index", GPU_NUMBER_TEXT(gpu_of(scene->gpu)->number));
+  if (scene->job)
+    put_of_job(measure, scene);
+  else
+    put(measure, scene);
 }
 
 /* ---- the making, step by step ---- */
@@ -601,6 +709,7 @@ int metrics_begin(struct metrics *metrics, struct daemon *daemon, enum dialect d
   metrics->out = fopencookie(metrics, "w", (cookie_io_functions_t){.write = append});
   if (!metrics->out)
     return -ENOMEM;
+  card_query_want_readings(&daemon->card_query, clock_now_ns(), CARD_READ_WANTED_NS);
   begin_family(metrics);
   return 0;
 }

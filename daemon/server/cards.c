@@ -183,23 +183,60 @@ static struct card *add_card(struct cards *cards, void *device, uint32_t number,
   return card;
 }
 
+static bool is_of_mps(unsigned pid) {
+  char comm[32];
+  process_read((pid_t)pid, "comm", comm, sizeof comm);
+  return strncmp(comm, NVML_MPS_COMM, strlen(NVML_MPS_COMM)) == 0;
+}
+
+static void count_unshared(const struct card_query *query, void *device, struct card_reading *reading) {
+  struct nvml_process processes[NVML_PROCESSES_MAX];
+  unsigned count;
+  if (!query->is_job || query->is_job(query->of, 0) || nvml_processes(device, processes, &count) != 0)
+    return;
+  reading->processes_known = 1;
+  for (unsigned i = 0; i < count; i++) {
+    if (query->is_job(query->of, (pid_t)processes[i].pid) || is_of_mps(processes[i].pid))
+      continue;
+    reading->unshared++;
+    reading->unshared_bytes += processes[i].bytes;
+  }
+}
+
+static void read_what_it_does(const struct card_query *query, void *device, const struct card *card) {
+  struct card_readings *readings = &query->answer->readings;
+  struct card_reading *reading = &readings->list[readings->count];
+  uint64_t bytes;
+  if (nvml_memory(device, &bytes) != 0)
+    return; /* it does not answer */
+  memcpy(reading->uuid, card->uuid, sizeof reading->uuid);
+  reading->does = nvml_read(device);
+  count_unshared(query, device, reading);
+  readings->count++;
+}
+
 /* Its exit status. */
-static int answer_all(struct card_answer *answer, const char *library) {
+static int answer_all(const struct card_query *query) {
+  struct card_answer *answer = query->answer;
   struct cards *cards = &answer->cards;
-  if (nvml_open(library, answer->why) < 0)
+  if (nvml_open(query->library, answer->why) < 0)
     return 1;
   unsigned count = nvml_count();
   for (unsigned i = 0; i < count && i <= GS_GPU_CARD_MAX && cards->count < CARDS_MAX; i++) {
     void *device = nvml_device(i);
     struct card *card = device ? add_card(cards, device, i, NULL) : NULL;
+    if (card)
+      read_what_it_does(query, device, card);
     if (!card || !nvml_is_split(device))
       continue;
     card->split = true;
     unsigned limit = nvml_part_limit(device);
     for (unsigned k = 0; k < limit && k < GS_GPU_PART_MAX; k++) {
       void *part = nvml_part(device, k);
-      if (part)
-        add_card(cards, part, GS_GPU_NUMBER(GS_GPU_CARD(card->number), k + 1), card);
+      const struct card *instance =
+          part ? add_card(cards, part, GS_GPU_NUMBER(GS_GPU_CARD(card->number), k + 1), card) : NULL;
+      if (instance)
+        read_what_it_does(query, part, instance);
     }
   }
   snprintf(answer->why, sizeof answer->why, "NVML knows no GPU");
@@ -208,14 +245,10 @@ static int answer_all(struct card_answer *answer, const char *library) {
 
 /* ---- in the daemon ---- */
 
-int card_query_begin(struct card_query *query, uint64_t now_ns) {
-  if (!query->library)
-    return -ENOENT;
-  query->again = query->pid;
-  if (query->pid)
-    return 0;
-  query->asked = true;
-  query->asked_ns = now_ns;
+/* 0 or -errno. */
+static int start_helper(struct card_query *query, bool only_reads, uint64_t now_ns) {
+  query->begun_ns = now_ns;
+  query->only_reads = only_reads;
   if (!query->answer) {
     void *shared =
         mmap(NULL, sizeof *query->answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -229,15 +262,26 @@ int card_query_begin(struct card_query *query, uint64_t now_ns) {
     return -errno;
   if (pid == 0) {
     process_leave(daemon);
-    _exit(answer_all(query->answer, query->library));
+    _exit(answer_all(query));
   }
   query->pid = pid;
   query->killed = false;
   return 0;
 }
 
+int card_query_begin(struct card_query *query, uint64_t now_ns) {
+  if (!query->library)
+    return -ENOENT;
+  query->again = query->pid;
+  if (query->pid)
+    return 0;
+  query->asked = true;
+  query->asked_ns = now_ns;
+  return start_helper(query, false, now_ns);
+}
+
 /* 1, or -errno and why. The helper is no more: nobody changes the answer while it is checked. */
-static int take_answer(struct card_query *query, int status, struct cards *cards, char why[NVML_WHY_SIZE]) {
+static int check_answer(struct card_query *query, int status, char why[NVML_WHY_SIZE]) {
   if (WIFSIGNALED(status)) {
     snprintf(why, NVML_WHY_SIZE,
              query->killed ? "it did not answer, and was ended" : "it crashed (signal %d)", WTERMSIG(status));
@@ -255,10 +299,37 @@ static int take_answer(struct card_query *query, int status, struct cards *cards
     snprintf(why, NVML_WHY_SIZE, "its answer makes no sense: %s", wrong ? wrong : "no cards");
     return -EPROTO;
   }
-  *cards = query->answer->cards;
-  cards->source = CARDS_NVML;
-  cards->partial = false; /* what does not answer programs can't use either */
+  query->answer->cards.source = CARDS_NVML;
+  query->answer->cards.partial = false; /* what does not answer programs can't use either */
   return 1;
+}
+
+static void check_reading(struct card_reading *reading) {
+  if (reading->does.temperature_c > 1000)
+    reading->does.known &= ~(uint32_t)NVML_TEMPERATURE;
+  if (reading->does.gpu_percent > 100 || reading->does.memory_percent > 100)
+    reading->does.known &= ~(uint32_t)NVML_UTILIZATION;
+  if (reading->unshared > NVML_PROCESSES_MAX || reading->unshared_bytes > SCHED_BYTES_MAX)
+    reading->processes_known = 0;
+}
+
+/* The helper has ended, and the next one for readings comes after a pause. */
+static void take_readings(struct card_query *query, bool told, uint64_t now_ns) {
+  struct card_readings *readings = &query->readings;
+  uint64_t pause_ns = CARD_READ_PARTS * (now_ns > query->begun_ns ? now_ns - query->begun_ns : 0);
+  pause_ns = pause_ns < CARD_READ_PAUSE_NS       ? CARD_READ_PAUSE_NS
+             : pause_ns > CARD_READ_PAUSE_MAX_NS ? CARD_READ_PAUSE_MAX_NS
+                                                 : pause_ns;
+  query->rest_ns = now_ns + pause_ns;
+  query->read_ns = now_ns < query->wanted_ns ? query->rest_ns : 0;
+  readings->until_ns = 0;
+  if (!told || query->answer->readings.count > CARDS_MAX)
+    return;
+  *readings = query->answer->readings;
+  readings->at_ns = now_ns;
+  readings->until_ns = now_ns + (3 * pause_ns > CARD_READ_OLD_NS ? 3 * pause_ns : CARD_READ_OLD_NS);
+  for (uint32_t i = 0; i < readings->count; i++)
+    check_reading(&readings->list[i]);
 }
 
 int card_query_on_child(struct card_query *query, struct cards *cards, char why[NVML_WHY_SIZE]) {
@@ -266,16 +337,50 @@ int card_query_on_child(struct card_query *query, struct cards *cards, char why[
   if (query->pid == 0 || waitpid(query->pid, &status, WNOHANG) != query->pid)
     return 0;
   query->pid = 0;
-  return take_answer(query, status, cards, why);
+  int result = check_answer(query, status, why);
+  take_readings(query, result > 0, clock_now_ns());
+  if (query->only_reads) {
+    if (query->again)
+      card_query_begin(query, clock_now_ns());
+    return 0;
+  }
+  if (result > 0)
+    *cards = query->answer->cards;
+  return result;
+}
+
+void card_query_want_readings(struct card_query *query, uint64_t now_ns, uint64_t for_ns) {
+  if (!query->library)
+    return;
+  query->wanted_ns = now_ns + for_ns > query->wanted_ns ? now_ns + for_ns : query->wanted_ns;
+  if (!query->pid && !query->read_ns)
+    query->read_ns = now_ns > query->rest_ns ? now_ns : query->rest_ns;
+}
+
+const struct card_reading *card_query_find_reading(const struct card_query *query,
+                                                   const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns) {
+  const struct card_readings *readings = &query->readings;
+  for (uint32_t i = 0; card_query_has_readings(query, now_ns) && i < readings->count; i++)
+    if (memcmp(readings->list[i].uuid, uuid, GS_UUID_SIZE) == 0)
+      return &readings->list[i];
+  return NULL;
 }
 
 uint64_t card_query_deadline_ns(const struct card_query *query) {
-  return query->pid && !query->killed ? query->asked_ns + query->patience_ns : UINT64_MAX;
+  if (query->pid)
+    return query->killed ? UINT64_MAX : query->begun_ns + query->patience_ns;
+  return query->read_ns ? query->read_ns : UINT64_MAX;
 }
 
 void card_query_on_time(struct card_query *query, uint64_t now_ns) {
   if (now_ns < card_query_deadline_ns(query))
     return;
+  if (!query->pid) {
+    query->read_ns = 0;
+    if (start_helper(query, true, now_ns) < 0)
+      query->rest_ns = now_ns + CARD_READ_PAUSE_NS;
+    return;
+  }
   kill(query->pid, SIGKILL);
   query->killed = true;
 }

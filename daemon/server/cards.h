@@ -99,8 +99,33 @@ void claims_leave(struct claims *claims, uid_t uid);
 #define CARD_QUERY_NS (UINT64_C(60) * 1000000000)      /* cards without persistence mode take seconds each */
 #define CARD_QUERY_PAUSE_NS (UINT64_C(5) * 1000000000) /* between two for UUIDs that are unknown */
 
+/* While somebody wants readings, the cards are read so often, or more rarely: a helper's time is at most one
+ * part in so many of all. */
+#define CARD_READ_PAUSE_NS (UINT64_C(5) * 1000000000)
+#define CARD_READ_PAUSE_MAX_NS (UINT64_C(300) * 1000000000)
+#define CARD_READ_PARTS 50
+#define CARD_READ_WANTED_NS (UINT64_C(150) * 1000000000) /* after somebody has asked */
+#define CARD_READ_OLD_NS (UINT64_C(90) * 1000000000)     /* with a longer pause: three of these */
+
+/* What a card does, as NVML has told. */
+struct card_reading {
+  uint8_t uuid[GS_UUID_SIZE];
+  struct nvml_reading does;
+  uint32_t processes_known; /* not 0: these count */
+  uint32_t unshared;        /* processes with a compute context that are no jobs */
+  uint64_t unshared_bytes;  /* of the card's memory, that they have */
+};
+
+/* Of the cards that answer. */
+struct card_readings {
+  uint64_t at_ns, until_ns; /* they are from then, and too old after that; 0: there are none */
+  uint32_t count;
+  struct card_reading list[CARDS_MAX];
+};
+
 struct card_answer {
   struct cards cards;
+  struct card_readings readings;
   char why[NVML_WHY_SIZE]; /* there is none */
 };
 
@@ -109,22 +134,44 @@ struct card_query {
   uint64_t patience_ns;
   struct card_answer *answer; /* shared with the helper; NULL: none yet */
   pid_t pid;                  /* 0: no helper */
+  uint64_t begun_ns;          /* the last one */
   bool killed;
+  bool only_reads;   /* it was started for readings: what cards it knows does not count */
   bool again;        /* ask once more when it has ended: what it says may be from before */
-  bool asked;        /* at all */
+  bool asked;        /* which cards there are, at all */
   uint64_t asked_ns; /* the last time */
+  /* Whether a process is a job's; of number 0: whether there is a job whose process can't be seen. Called in
+   * the helper, with what the daemon knew when that began. NULL: it can't be told. */
+  bool (*is_job)(void *of, pid_t pid);
+  void *of;
+  struct card_readings readings;
+  uint64_t wanted_ns; /* they are, until then; */
+  uint64_t rest_ns;   /* none are made before then; */
+  uint64_t read_ns;   /* the next ones are made then; 0: nobody wants any */
 };
 
 /* Start a helper; if there is one, another comes after it (again). 0, or -errno: there will be no answer. */
 int card_query_begin(struct card_query *query, uint64_t now_ns);
 
-/* A child has ended. 0: not the helper; 1: *cards are what it has told, checked; -errno: it has told nothing,
- * and why. */
+/* A child has ended. 0: not the helper, or it was for readings; 1: *cards are what it has told, checked;
+ * -errno: it has told nothing, and why. */
 int card_query_on_child(struct card_query *query, struct cards *cards, char why[NVML_WHY_SIZE]);
+
+/* Somebody wants to know what the cards do: they are read once, and again and again for so long. */
+void card_query_want_readings(struct card_query *query, uint64_t now_ns, uint64_t for_ns);
+
+/* There are readings that are not too old. */
+static inline bool card_query_has_readings(const struct card_query *query, uint64_t now_ns) {
+  return query->readings.until_ns > now_ns;
+}
+
+/* NULL: there is none, or the card does not answer. */
+const struct card_reading *card_query_find_reading(const struct card_query *query,
+                                                   const uint8_t uuid[GS_UUID_SIZE], uint64_t now_ns);
 
 uint64_t card_query_deadline_ns(const struct card_query *query);
 
-/* Kill a helper that takes too long. */
+/* Kill a helper that takes too long; start one for readings. */
 void card_query_on_time(struct card_query *query, uint64_t now_ns);
 
 /* There shall be no helper any more. Does not wait. */

@@ -24,7 +24,7 @@
 /*
  * ---- addresses ----
  *
- * Where the daemon shows its metrics, as the configuration says it.
+ * Where the daemon shows its metrics, and its page, as the configuration says it.
  */
 
 #define FILE_PREFIX "unix:"
@@ -108,11 +108,12 @@ static const char *set_group(void *field, const char *text) {
   return set_text(field, TEXT_SIZE(group), text);
 }
 
-static const char *set_metrics(void *field, const char *text) {
+/* Of metrics and the page alike. */
+static const char *set_address(void *field, const char *text) {
   struct address address;
   if (strcmp(text, ADDRESS_OFF) != 0 && address_parse(text, &address) < 0)
     return "is none of off, ADDRESS:PORT (for example 127.0.0.1:9465, [::1]:9465), unix:/PATH";
-  return set_text(field, TEXT_SIZE(metrics), text);
+  return set_text(field, ADDRESS_TEXT_SIZE, text);
 }
 
 static const char *set_on_job_end(void *field, const char *text) {
@@ -333,8 +334,9 @@ const struct config_key config_keys[] = {
      "who makes a job a production job: any program, or only the group (default)", set_production,
      AT(bounds.production_privileged)},
     {"group", "NAME|GID", "whose members may change settings (default gpushare)", set_group, AT(group)},
-    {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", set_metrics,
+    {"metrics", "ADDRESS", "for Prometheus: ADDRESS:PORT or unix:PATH (default off)", set_address,
      AT(metrics)},
+    {"web", "ADDRESS", "a page for browsers: ADDRESS:PORT or unix:PATH (default off)", set_address, AT(web)},
     {"state", "FOLDER|auto|off",
      "where what is set is kept over restarts (default auto: " STATE_DEFAULT_PATH ")", set_state, AT(state)},
     {"on_job_end", "COMMAND|off",
@@ -362,6 +364,7 @@ struct config config_default(void) {
                           .group = "gpushare",
                           .state = STATE_AUTO,
                           .metrics = ADDRESS_OFF,
+                          .web = ADDRESS_OFF,
                           .log = LOG_LEVEL_INFO};
   set_host_memory(&config.host_memory_bytes, "80%");
   return config;

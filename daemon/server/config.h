@@ -19,7 +19,7 @@
 /*
  * ---- addresses ----
  *
- * Where the daemon shows its metrics, as the configuration says it.
+ * Where the daemon shows its metrics, and its page, as the configuration says it.
  */
 
 #define ADDRESS_TEXT_SIZE 128
@@ -65,6 +65,7 @@ struct config {
   bool learn;      /* from earlier runs */
   char state[256]; /* STATE_AUTO, STATE_OFF or a folder */
   char metrics[ADDRESS_TEXT_SIZE];
+  char web[ADDRESS_TEXT_SIZE];
   char on_job_end[sizeof((struct hook *)0)->command]; /* for the shell; empty: none */
   char group[64];
   enum log_level log;

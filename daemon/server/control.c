@@ -17,6 +17,7 @@
 #include "server/keep.h"
 #include "server/process.h"
 #include "server/shares.h"
+#include "shared/printable.h"
 
 #define NOT_PERMITTED                                                                                        \
   "not permitted: be root, the daemon's user, or in the group of its setting 'group'; in no container"
@@ -309,6 +310,20 @@ static void on_allot(struct daemon *daemon, struct peer *peer, const struct gs_m
   peer_reply(peer, err, err < 0 ? "the daemon has no room for what another pod is allotted" : "");
 }
 
+static void on_pod(struct daemon *daemon, struct peer *peer, const struct gs_msg *msg) {
+  if (!peer_may_change(peer)) {
+    log_for(peer->uid, LOG_LEVEL_WARN, "%s may not name a pod", label_peer(peer).text);
+    peer_reply(peer, -EACCES, NOT_PERMITTED);
+    return;
+  }
+  char text[GS_POD_TEXT_SIZE];
+  printable_copy(text, msg->pod.text, sizeof text);
+  shares_name_pod(daemon, msg);
+  log_info("%s calls the %s of pod %s %s", label_peer(peer).text,
+           msg->type == GS_POD_NAME ? "name" : "namespace", msg->pod.pod, text);
+  peer_reply(peer, 0, "");
+}
+
 static void on_reload(struct peer *peer, const struct gs_msg *msg) {
   if (peer_may_change(peer)) {
     peer_reload(peer, msg->reload.only_looks);
@@ -338,6 +353,8 @@ void control_on_message(struct daemon *daemon, struct peer *peer, const struct g
     on_get_process(daemon, peer, msg);
   else if (msg->type == GS_ALLOT)
     on_allot(daemon, peer, msg, now_ns);
+  else if (msg->type == GS_POD_NAMESPACE || msg->type == GS_POD_NAME)
+    on_pod(daemon, peer, msg);
   else if (msg->type <= GS_SET_POLICY)
     on_set(daemon, peer, msg, now_ns);
   else

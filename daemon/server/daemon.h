@@ -152,8 +152,16 @@ union event_kinds {
 #undef X
 };
 
+/* What a GPU has used, as NVML has told last; and how much of that falls to its jobs (usage.h). */
+struct energy {
+  uint64_t at_ns, used_mj; /* 0: it has not told */
+  uint64_t held_ns;        /* by then, all jobs together */
+  uint64_t job_mw; /* mJ for a second in which one job holds the GPU, since the time before; 0: unknown */
+};
+
 struct gpu {
   struct sched_gpu sched; /* first: a scheduler's GPU */
+  struct energy energy;
   struct rates rates;
   uint32_t number;                                  /* for people: GS_GPU_NUMBER */
   bool known;                                       /* the host's cards have it */
@@ -191,6 +199,7 @@ struct attachment {
   struct told told;
   uint64_t began_ns;          /* it has been there since then */
   struct usage kept, counted; /* as its last span has ended; as its user has been told of it */
+  uint64_t energy_mj;         /* of the GPU while it held that, about; as of `counted` */
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;                       /* the client's own, of the GPU */
@@ -334,6 +343,9 @@ void gpus_enter(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
                 const struct gs_msg *msg, uint64_t now_ns);
 void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer *peer, uint64_t now_ns);
 
+/* For card_query.is_job: a program of this number is connected. `of`: the daemon. */
+bool gpus_have_job(void *of, pid_t pid);
+
 /* Overrides for numbers become those of the cards that have them. True: there are some. */
 bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards);
 
@@ -382,9 +394,9 @@ void evict_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* ---- status.c ---- */
 
-/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER, and a STATUS_JOB, STATUS_TERMS, STATUS_WAIT,
- * STATUS_ORIGIN and STATUS_MEMORY of each of its jobs, for each GPU; STATUS_END. In slices: each is true when
- * it was made. */
+/* STATUS_DAEMON; a STATUS_GPU, its STATUS_HANDOVER and STATUS_CARD, and a STATUS_JOB, STATUS_TERMS,
+ * STATUS_WAIT, STATUS_ORIGIN and STATUS_MEMORY of each of its jobs, for each GPU; STATUS_END. In slices: each
+ * is true when it was made. */
 void status_begin(struct daemon *daemon, uint64_t now_ns);
 
 /* Until the clock shows until_ns, or it is complete: true. */

@@ -169,6 +169,7 @@ struct log_text label_gpu(const struct sched_gpu *gpu) {
 
 struct user_name {
   uid_t uid;
+  size_t at;     /* in the file */
   char name[33]; /* as long as useradd lets it be */
 };
 
@@ -181,10 +182,17 @@ static bool add(struct user_names *names, const struct passwd *user) {
       return false;
     names->entries = more;
   }
-  struct user_name *entry = &names->entries[names->count++];
+  struct user_name *entry = &names->entries[names->count];
+  entry->at = names->count++;
   entry->uid = user->pw_uid;
   printable_copy(entry->name, user->pw_name, sizeof entry->name);
   return true;
+}
+
+/* Of several names for a number, the first in the file is what others show, too: it comes first. */
+static int compare_names(const void *a, const void *b) {
+  const struct user_name *x = a, *y = b;
+  return x->uid != y->uid ? (x->uid > y->uid) - (x->uid < y->uid) : (x->at > y->at) - (x->at < y->at);
 }
 
 struct user_names user_names_read(const char *path) {
@@ -195,6 +203,8 @@ struct user_names user_names_read(const char *path) {
     ;
   if (file)
     fclose(file);
+  if (names.count > 0)
+    qsort(names.entries, names.count, sizeof *names.entries, compare_names);
   return names;
 }
 
@@ -208,12 +218,16 @@ void user_names_use(const struct user_names *names) {
   known = *names;
 }
 
-/* Of several names for a number, the first is what others show, too. */
 const char *user_names_find(uid_t uid) {
-  for (size_t i = 0; i < known.count; i++)
-    if (known.entries[i].uid == uid)
-      return known.entries[i].name;
-  return NULL;
+  size_t first = 0, end = known.count; /* it is in between, if it is there */
+  while (first < end) {
+    size_t middle = first + (end - first) / 2;
+    if (known.entries[middle].uid < uid)
+      first = middle + 1;
+    else
+      end = middle;
+  }
+  return first < known.count && known.entries[first].uid == uid ? known.entries[first].name : NULL;
 }
 
 /*

@@ -236,7 +236,8 @@ uint64_t gpus_retry_ns(struct daemon *daemon, const uint8_t uuid[GS_UUID_SIZE], 
   uint64_t pause_ns = daemon->cards.source == CARDS_UNKNOWN ? LOOK_PAUSE_NS : CARD_QUERY_PAUSE_NS;
   if (cards_find(&daemon->cards, uuid))
     return GPUS_REFUSED_NS;
-  if (!query->pid && query->asked && now_ns - query->asked_ns >= pause_ns)
+  bool looks = query->pid && !query->only_reads;
+  if (!looks && query->asked && now_ns - query->asked_ns >= pause_ns)
     card_query_begin(query, now_ns);
   return query->pid && !query->killed ? LOOKING_NS : GPUS_REFUSED_NS;
 }
@@ -283,6 +284,14 @@ void gpus_leave(struct daemon *daemon, struct sched_gpu *gpu, const struct peer 
     forget(daemon, gpu);
   else
     settle_truth(daemon, gpu_of(gpu), peer->uid, now_ns);
+}
+
+bool gpus_have_job(void *of, pid_t pid) {
+  list_each(node, daemon_process_bucket(of, pid)) {
+    if (list_entry(node, struct peer, process_link)->pid == pid)
+      return true;
+  }
+  return false;
 }
 
 /* ---- time ---- */

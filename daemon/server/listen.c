@@ -114,6 +114,30 @@ void listen_remove(const char *path, const struct stat *identity) {
     unlink(path);
 }
 
+/* ---- at an address of the configuration ---- */
+
+int listener_open(struct listener *listener, const char *text) {
+  struct address *address = &listener->address;
+  *listener = (struct listener){.fd = -1};
+  int err = address_parse(text, address);
+  if (err < 0)
+    return err;
+  strncpy(listener->text, text, sizeof listener->text - 1);
+  listener->fd = address->any.sa_family == AF_UNIX
+                     ? listen_open(address->file.sun_path, SOCK_STREAM, &listener->identity)
+                     : listen_open_inet(&address->any, &address->size);
+  address_format(address, listener->shown);
+  return listener->fd < 0 ? listener->fd : 0;
+}
+
+void listener_close(struct listener *listener) {
+  if (listener->fd >= 0)
+    close(listener->fd);
+  listener->fd = -1;
+  if (listener->address.any.sa_family == AF_UNIX)
+    listen_remove(listener->address.file.sun_path, &listener->identity);
+}
+
 /*
  * ---- passed by a service manager ----
  *

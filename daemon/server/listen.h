@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "server/config.h"
+
 /* A listening, non-blocking socket of this type on path, open to every user; or -errno after a line in the
  * log. A socket left behind by a dead daemon is replaced; -EADDRINUSE: a living one answers. identity: of the
  * file made. */
@@ -17,6 +19,22 @@ int listen_open_inet(struct sockaddr *address, socklen_t *size);
 
 /* Remove the file, unless it is another daemon's by now. */
 void listen_remove(const char *path, const struct stat *identity);
+
+/* ---- at an address of the configuration, for connections that are streams ---- */
+
+struct listener {
+  int fd;                        /* -1: it is somebody else's by now */
+  char text[ADDRESS_TEXT_SIZE];  /* the address as it was given, */
+  char shown[ADDRESS_TEXT_SIZE]; /* and with the port that it has */
+  struct address address;
+  struct stat identity; /* of the socket file */
+};
+
+/* 0 or -errno, after a line in the log. */
+int listener_open(struct listener *listener, const char *address);
+
+/* Close the descriptor, and remove the file. */
+void listener_close(struct listener *listener);
 
 /*
  * ---- passed by a service manager ----

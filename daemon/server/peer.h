@@ -86,7 +86,7 @@ struct peer {
   struct picture *out; /* or has one that it has not read yet; NULL: none */
   size_t out_sent;
   bool out_begun;
-  bool takes_details;      /* STATUS_MEMORY and STATUS_COMMAND */
+  uint32_t details;        /* enum gs_details */
   bool sees_all_commands;  /* of all users */
   uint32_t sent_count;     /* messages, since it was looked how many bytes are unread */
   uint64_t unread_bytes;   /* charged for these */
@@ -150,9 +150,9 @@ static inline void peer_reply(struct peer *peer, int status, const char *text) {
 bool peer_is_behind(const struct peer *peer);
 
 /* Send the daemon's state, as it is from now on, as fast as the peer reads; or a REPLY that says why not.
- * With `details` STATUS_MEMORY, too, and STATUS_COMMAND of what it may see: older programs do not know them.
+ * With `details` (enum gs_details) what older programs do not know, too; STATUS_COMMAND of what it may see.
  * Nothing else is received meanwhile. */
-void peer_send_status(struct peer *peer, bool details);
+void peer_send_status(struct peer *peer, uint32_t details);
 
 /* Send EVENTS of the record from there to the present end, then EVENTS_END; or, if it follows, also what is
  * added later. Of those that are not kept any more it is told how many they are, if they were displaced by

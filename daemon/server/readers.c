@@ -134,11 +134,11 @@ static uint64_t bytes_of(const struct picture *picture) { return picture->count 
 /* ---- asking ---- */
 
 /* Nothing else is received until it has had its answer. */
-void peer_send_status(struct peer *peer, bool details) {
+void peer_send_status(struct peer *peer, uint32_t details) {
   if (peer->closed)
     return;
-  peer->takes_details = details;
-  peer->sees_all_commands = details && peer_may_change(peer);
+  peer->details = details;
+  peer->sees_all_commands = details >= GS_DETAILS_JOBS && peer_may_change(peer);
   peer_set_due(peer, clock_now_ns());
   list_append(&peer->server->asking, &peer->asking_link);
   peer->asks = true;
@@ -243,10 +243,12 @@ static void end_picture(struct peer *peer) {
 }
 
 static bool may_see(const struct peer *peer, const struct gs_msg *msg) {
+  if (msg->type == GS_STATUS_CARD)
+    return peer->details >= GS_DETAILS_CARDS;
   if (msg->type == GS_STATUS_MEMORY)
-    return peer->takes_details;
+    return peer->details >= GS_DETAILS_JOBS;
   return msg->type != GS_STATUS_COMMAND || peer->sees_all_commands ||
-         (peer->takes_details && msg->command_status.uid == peer->uid);
+         (peer->details >= GS_DETAILS_JOBS && msg->command_status.uid == peer->uid);
 }
 
 void pictures_send(struct peer *peer) {

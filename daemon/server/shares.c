@@ -12,6 +12,7 @@
 struct allotment {
   struct list link; /* daemon->allotments */
   char pod[GS_POD_SIZE];
+  char namespace[GS_POD_TEXT_SIZE], name[GS_POD_TEXT_SIZE]; /* its; empty: not told */
   uint8_t uuid[GS_UUID_SIZE];
   uint64_t share, limit_bytes;
   uint32_t weight, class;
@@ -83,6 +84,23 @@ void shares_on_register(struct daemon *daemon, struct peer *peer) {
     if (allotment->class != GS_CLASS_UNSAID && is_in_pod(peer, allotment->pod))
       set_class(peer, allotment->class);
   }
+}
+
+/* ---- names ---- */
+
+void shares_name_pod(struct daemon *daemon, const struct gs_msg *msg) {
+  list_each(node, &daemon->allotments) {
+    struct allotment *allotment = list_entry(node, struct allotment, link);
+    if (strcmp(allotment->pod, msg->pod.pod) == 0)
+      strcpy(msg->type == GS_POD_NAME ? allotment->name : allotment->namespace, msg->pod.text);
+  }
+}
+
+struct pod_names shares_pod_names(const struct daemon *daemon, const struct sched_gpu *gpu,
+                                  const struct peer *peer) {
+  const struct allotment *allotment =
+      peer->origin.kind == GS_ORIGIN_POD ? find(daemon, peer->origin.name, gpu->uuid) : NULL;
+  return allotment ? (struct pod_names){allotment->namespace, allotment->name} : (struct pod_names){"", ""};
 }
 
 /* ---- ALLOT ---- */

@@ -36,6 +36,16 @@ void shares_on_register(struct daemon *daemon, struct peer *peer);
 /* NULL, or what is wrong with an ALLOT. */
 const char *shares_wrong(const struct gs_msg *msg);
 
+/* POD_NAMESPACE and POD_NAME. Of a pod that has no allotment they change nothing. */
+void shares_name_pod(struct daemon *daemon, const struct gs_msg *msg);
+
+/* Of the peer's pod, as far as it is known by what it has been allotted of the GPU; "". */
+struct pod_names {
+  const char *namespace, *name;
+};
+struct pod_names shares_pod_names(const struct daemon *daemon, const struct sched_gpu *gpu,
+                                  const struct peer *peer);
+
 /* ALLOT, which is not wrong: it counts for jobs that are there, too. 0, -ENOMEM or -ENOSPC. */
 int shares_allot(struct daemon *daemon, const struct gs_msg *msg, uint64_t now_ns);
 

@@ -87,6 +87,29 @@ static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t in
   return msg;
 }
 
+static struct gs_msg describe_card(const struct daemon *daemon, const struct sched_gpu *gpu, uint32_t index,
+                                   uint64_t now_ns) {
+  static const uint32_t facts[][2] = {{NVML_TEMPERATURE, GS_CARD_TEMPERATURE},
+                                      {NVML_POWER, GS_CARD_POWER},
+                                      {NVML_UTILIZATION, GS_CARD_UTILIZATION},
+                                      {NVML_ENERGY, GS_CARD_ENERGY}};
+  struct gs_msg msg = wire_msg(GS_STATUS_CARD, index);
+  const struct card_reading *reading = card_query_find_reading(&daemon->card_query, gpu->uuid, now_ns);
+  if (!reading)
+    return msg;
+  msg.card_status.facts = GS_CARD_ANSWERS | (reading->processes_known ? GS_CARD_PROCESSES : 0);
+  for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
+    msg.card_status.facts |= reading->does.known & facts[i][0] ? facts[i][1] : 0;
+  msg.card_status.temperature_c = reading->does.temperature_c;
+  msg.card_status.power_mw = reading->does.power_mw;
+  msg.card_status.gpu_percent = reading->does.gpu_percent;
+  msg.card_status.memory_percent = reading->does.memory_percent;
+  msg.card_status.unshared = reading->unshared;
+  msg.card_status.unshared_bytes = reading->unshared_bytes;
+  msg.card_status.energy_mj = reading->does.energy_mj;
+  return msg;
+}
+
 static struct gs_msg describe_job(const struct sched_job *job, uint32_t index, uint64_t now_ns) {
   const struct peer *peer = attachment_of(job)->peer;
   struct gs_msg msg = wire_msg(GS_STATUS_JOB, index);
@@ -205,10 +228,11 @@ void status_begin(struct daemon *daemon, uint64_t now_ns) {
   free(status->msgs);
   *status = (struct status){.looking = true, .looks = LOOKS, .number = status->number + 1, .room = 2};
   list_each(node, &daemon->scheduler.gpus) {
-    status->room += 2 + MESSAGES_PER_JOB * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
+    status->room += 3 + MESSAGES_PER_JOB * (size_t)list_entry(node, struct sched_gpu, link)->job_count;
   }
   status->msgs = malloc(status->room * sizeof *status->msgs);
   start_over(daemon);
+  card_query_want_readings(&daemon->card_query, now_ns, CARD_READ_WANTED_NS);
   if (status->msgs)
     put(status, describe_daemon(daemon, now_ns));
 }
@@ -229,6 +253,8 @@ static void describe(struct daemon *daemon, struct sched_gpu *gpu, const struct 
     scheduler_number_queue(gpu);
     put(status, describe_gpu(daemon, gpu, index));
     put(status, describe_handovers(gpu, index, now_ns));
+    if (gpu_of(gpu)->known && card_query_has_readings(&daemon->card_query, now_ns))
+      put(status, describe_card(daemon, gpu, index, now_ns));
   }
 }
 

@@ -22,6 +22,38 @@ void usage_begin(struct attachment *attachment, uint64_t now_ns) {
   attachment->kept = attachment->counted = usage_so_far(&attachment->job, now_ns);
 }
 
+/* ---- energy ---- */
+
+#define JOB_MW_MAX UINT64_C(100000000) /* more than any card takes: the driver counts anew */
+
+static void note_energy(struct gpu *gpu, uint64_t used_mj, uint64_t now_ns) {
+  struct energy *energy = &gpu->energy, before = *energy;
+  uint64_t held_ns = 0;
+  for (unsigned i = 0; i <= GS_CLASS_OPPORTUNISTIC; i++)
+    held_ns += sched_gpu_tally(&gpu->sched, (enum gs_class)i, now_ns).held_ns;
+  *energy = (struct energy){.at_ns = now_ns, .used_mj = used_mj, .held_ns = held_ns};
+  if (before.at_ns == 0 || now_ns <= before.at_ns)
+    return;
+  uint64_t time_ns = now_ns - before.at_ns, by_jobs_ns = held_ns - before.held_ns;
+  uint64_t most_ns = by_jobs_ns > time_ns ? by_jobs_ns : time_ns;
+  double job_mw = (double)(used_mj - before.used_mj) * (double)NS_PER_S / (double)most_ns;
+  energy->job_mw = job_mw < (double)JOB_MW_MAX ? (uint64_t)job_mw : 0;
+}
+
+void usage_on_readings(struct daemon *daemon, uint64_t now_ns) {
+  list_each(node, &daemon->scheduler.gpus) {
+    struct gpu *gpu = gpu_of(list_entry(node, struct sched_gpu, link));
+    const struct card_reading *reading =
+        card_query_find_reading(&daemon->card_query, gpu->sched.uuid, now_ns);
+    if (!reading || !(reading->does.known & NVML_ENERGY))
+      gpu->energy = (struct energy){.at_ns = 0};
+    else if (daemon->card_query.readings.at_ns != gpu->energy.at_ns)
+      note_energy(gpu, reading->does.energy_mj, daemon->card_query.readings.at_ns);
+  }
+}
+
+/* ---- spans ---- */
+
 /* For its user. */
 static void count(struct attachment *attachment, const struct usage *now) {
   struct user *user = attachment->peer->user;
@@ -29,6 +61,10 @@ static void count(struct attachment *attachment, const struct usage *now) {
   user->held_ns += now->held_ns - before->held_ns;
   user->waited_ns += now->waited_ns - before->waited_ns;
   user->moved_bytes += now->moved_bytes - before->moved_bytes;
+  uint64_t held_ms = (now->held_ns - before->held_ns) / NS_PER_MS;
+  uint64_t energy_mj = held_ms * gpu_of(attachment->job.gpu)->energy.job_mw / 1000;
+  attachment->energy_mj += energy_mj;
+  user->energy_mj += energy_mj;
   attachment->counted = *now;
 }
 
@@ -97,6 +133,7 @@ void usage_on_time(struct daemon *daemon, uint64_t now_ns) {
     if (!walk_next(&daemon->usage_walk, &gpu, &job)) {
       walk_begin(&daemon->usage_walk, &daemon->scheduler.gpus);
       daemon->usage_next_ns = now_ns + USAGE_SHORT_NS;
+      card_query_want_readings(&daemon->card_query, now_ns, 0); /* what cards do is known while jobs run */
       return;
     }
     if (job)

@@ -25,6 +25,10 @@ void usage_end_span(struct attachment *attachment, uint64_t now_ns);
 /* The daemon ends: all spans do. */
 void usage_end(struct daemon *daemon, uint64_t now_ns);
 
+/* What cards do has been read. The energy that a GPU has used since the time before falls to the jobs that
+ * held it: all of it to one that held it all the time. Until the next reading jobs are counted by that. */
+void usage_on_readings(struct daemon *daemon, uint64_t now_ns);
+
 uint64_t usage_deadline_ns(const struct daemon *daemon);
 void usage_on_time(struct daemon *daemon, uint64_t now_ns);
 

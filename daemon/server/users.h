@@ -123,7 +123,7 @@ struct user {
   uid_t uid;
   uint64_t used[USER_RESOURCES];
   /* usage.c: what its jobs have had of GPUs since it came */
-  uint64_t held_ns, waited_ns, moved_bytes;
+  uint64_t held_ns, waited_ns, moved_bytes, energy_mj;
   /* presence.c */
   struct list looks;      /* that wait */
   struct list looks_link; /* of the users that have some */

@@ -22,6 +22,9 @@ struct process {
   unsigned long long used;
   unsigned gpu_instance, compute_instance;
 };
+struct utilization {
+  unsigned gpu, memory;
+};
 struct pci {
   char bus_id_legacy[16];
   unsigned domain, bus, device, device_id, subsystem_id;
@@ -45,7 +48,13 @@ static struct {
   int (*part)(void *, unsigned, void **);
   int (*architecture)(void *, unsigned *);
   int (*driver_version)(char *, unsigned);
+  int (*temperature)(void *, unsigned, unsigned *);
+  int (*power)(void *, unsigned *);
+  int (*utilization)(void *, struct utilization *);
+  int (*energy)(void *, unsigned long long *);
 } nvml;
+#define SENSOR_OF_GPU 0u
+#define NOT_AVAILABLE (~0ull)
 
 static const struct {
   const char *name;
@@ -67,6 +76,10 @@ static const struct {
     {"nvmlDeviceGetMigDeviceHandleByIndex", &nvml.part, true},
     {"nvmlDeviceGetArchitecture", &nvml.architecture, true},
     {"nvmlSystemGetDriverVersion", &nvml.driver_version, true},
+    {"nvmlDeviceGetTemperature", &nvml.temperature, true},
+    {"nvmlDeviceGetPowerUsage", &nvml.power, true},
+    {"nvmlDeviceGetUtilizationRates", &nvml.utilization, true},
+    {"nvmlDeviceGetTotalEnergyConsumption", &nvml.energy, true},
 };
 
 static int fail(char why[NVML_WHY_SIZE], const char *text) {
@@ -137,15 +150,40 @@ int nvml_driver_version(char text[NVML_TEXT_SIZE]) {
   return nvml.driver_version && nvml.driver_version(text, NVML_TEXT_SIZE) == 0 ? 0 : -EIO;
 }
 
-int nvml_processes(void *device, unsigned pids[NVML_PROCESSES_MAX], unsigned *count) {
+int nvml_processes(void *device, struct nvml_process processes[NVML_PROCESSES_MAX], unsigned *count) {
   struct process found[NVML_PROCESSES_MAX];
   unsigned filled = NVML_PROCESSES_MAX;
   if (!nvml.processes || nvml.processes(device, &filled, found) != 0)
     return -EIO;
   for (unsigned i = 0; i < filled; i++)
-    pids[i] = found[i].pid;
+    processes[i] = (struct nvml_process){found[i].pid, found[i].used == NOT_AVAILABLE ? 0 : found[i].used};
   *count = filled;
   return 0;
+}
+
+struct nvml_reading nvml_read(void *device) {
+  struct nvml_reading reading = {.known = 0};
+  struct utilization utilization;
+  unsigned value;
+  unsigned long long energy_mj;
+  if (nvml.temperature && nvml.temperature(device, SENSOR_OF_GPU, &value) == 0) {
+    reading.known |= NVML_TEMPERATURE;
+    reading.temperature_c = value;
+  }
+  if (nvml.power && nvml.power(device, &value) == 0) {
+    reading.known |= NVML_POWER;
+    reading.power_mw = value;
+  }
+  if (nvml.utilization && nvml.utilization(device, &utilization) == 0) {
+    reading.known |= NVML_UTILIZATION;
+    reading.gpu_percent = utilization.gpu;
+    reading.memory_percent = utilization.memory;
+  }
+  if (nvml.energy && nvml.energy(device, &energy_mj) == 0) {
+    reading.known |= NVML_ENERGY;
+    reading.energy_mj = energy_mj;
+  }
+  return reading;
 }
 
 int nvml_minor(void *device, unsigned *minor) { return nvml.minor(device, minor) == 0 ? 0 : -EIO; }

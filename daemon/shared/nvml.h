@@ -26,10 +26,36 @@ int nvml_name(void *device, char text[NVML_TEXT_SIZE]);
 /* "Hopper", and "580.95.05" of the driver. 0, or -EIO, also where NVML has no such function. */
 int nvml_architecture(void *device, char text[NVML_TEXT_SIZE]);
 int nvml_driver_version(char text[NVML_TEXT_SIZE]);
-/* The processes that have a context on the card, by their numbers in the first pid
- * namespace; how many. 0, or -EIO: also if there are more than NVML_PROCESSES_MAX. */
+
+/* A process with a compute context on the card, by its number in the first pid namespace. bytes: of the
+ * card's memory; 0 also where NVML does not tell. */
+struct nvml_process {
+  unsigned pid;
+  uint64_t bytes;
+};
+
+/* All of them; how many. 0, or -EIO: also if there are more than NVML_PROCESSES_MAX. */
 #define NVML_PROCESSES_MAX 256
-int nvml_processes(void *device, unsigned pids[NVML_PROCESSES_MAX], unsigned *count);
+int nvml_processes(void *device, struct nvml_process processes[NVML_PROCESSES_MAX], unsigned *count);
+
+/* So the names of MPS' own processes begin, which have a context in place of their programs. */
+#define NVML_MPS_COMM "nvidia-cuda-mps"
+
+/* What a card does at this moment. Cards differ in what they tell: `known` has the bits of what counts. */
+enum {
+  NVML_TEMPERATURE = 1 << 0,
+  NVML_POWER = 1 << 1,
+  NVML_UTILIZATION = 1 << 2,
+  NVML_ENERGY = 1 << 3,
+};
+struct nvml_reading {
+  uint32_t known;
+  uint32_t temperature_c;
+  uint32_t power_mw;
+  uint32_t gpu_percent, memory_percent; /* of the time: a kernel ran; the card's memory was read or written */
+  uint64_t energy_mj;                   /* used since the driver was loaded */
+};
+struct nvml_reading nvml_read(void *device);
 
 /* The number in /dev/nvidia0. 0 or -EIO. */
 int nvml_minor(void *device, unsigned *minor);

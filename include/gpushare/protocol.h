@@ -60,6 +60,7 @@
 #define GS_ORIGIN_SIZE 64
 #define GS_CONTAINER_SIZE 16
 #define GS_POD_SIZE 40
+#define GS_POD_TEXT_SIZE 64
 #define GS_COMMAND_SIZE 72
 #define GS_GPUS_PER_CLIENT 64 /* gpu indices a client may use: 0 .. 63 */
 #define GS_GPU_ALL 0xffffffffu
@@ -117,6 +118,8 @@
   X(GET_PROCESS, 72)                                                                                         \
   X(ALLOT, 73)                                                                                               \
   X(RELOAD, 74)                                                                                              \
+  X(POD_NAMESPACE, 75)                                                                                       \
+  X(POD_NAME, 76)                                                                                            \
   /* daemon to gpusharectl */                                                                                \
   X(REPLY, 96)                                                                                               \
   X(STATUS_DAEMON, 97)                                                                                       \
@@ -133,7 +136,8 @@
   X(STATUS_ORIGIN, 112)                                                                                      \
   X(STATUS_COMMAND, 113)                                                                                     \
   X(NOTE, 114)                                                                                               \
-  X(STATUS_MEMORY, 115)
+  X(STATUS_MEMORY, 115)                                                                                      \
+  X(STATUS_CARD, 116)
 
 enum gs_msg_type {
 #define X(name, value) GS_##name = value,
@@ -374,6 +378,23 @@ enum gs_mps_state {
   GS_MPS_OFF = 0, /* no GPU has the setting */
   GS_MPS_RUNS = 1,
   GS_MPS_DOWN = 2, /* it does not run: programs share by time */
+};
+
+/* What STATUS_CARD tells. */
+enum gs_card_fact {
+  GS_CARD_ANSWERS = 1 << 0, /* NVML's questions. Otherwise it is lost: programs can't use it either */
+  GS_CARD_TEMPERATURE = 1 << 1,
+  GS_CARD_POWER = 1 << 2,
+  GS_CARD_UTILIZATION = 1 << 3,
+  GS_CARD_ENERGY = 1 << 4,
+  GS_CARD_PROCESSES = 1 << 5,
+};
+
+/* What GET_STATUS asks for: each includes those before it. */
+enum gs_details {
+  GS_DETAILS_NONE = 0,
+  GS_DETAILS_JOBS = 1,  /* STATUS_MEMORY and STATUS_COMMAND */
+  GS_DETAILS_CARDS = 2, /* STATUS_CARD */
 };
 
 /* Where a job stands on a GPU, as told in STATUS_JOB. */
@@ -657,6 +678,11 @@ struct gs_msg {
       uint32_t class;        /* enum gs_class, of all jobs of the pod; GS_CLASS_UNSAID */
       char pod[GS_POD_SIZE]; /* its uid, as in the names of its control groups */
     } allot;
+    struct { /* POD_NAMESPACE, POD_NAME: of a pod that has been allotted something, what people call it. It is
+                forgotten with that. Answered by REPLY */
+      char pod[GS_POD_SIZE];       /* its uid */
+      char text[GS_POD_TEXT_SIZE]; /* a longer one is cut */
+    } pod;
     struct {               /* RELOAD: read the configuration anew. Answered by NOTEs, then a REPLY */
       uint32_t only_looks; /* not 0: nothing changes */
     } reload;
@@ -779,8 +805,19 @@ struct gs_msg {
       uint64_t left_spared_bytes;           /* and not, as they were clean or zero */
       uint64_t kind_bytes[GS_PINNED_COUNT]; /* of pinned_bytes, by enum gs_pinned: their sum */
     } memory_status;
+    struct { /* STATUS_CARD; gpu: its number. Follows the STATUS_HANDOVER of a GPU of which NVML has told
+                within the last minutes */
+      uint32_t facts; /* GS_CARD_*: whether it answers, and which of the others count */
+      uint32_t temperature_c;
+      uint32_t power_mw;
+      uint32_t gpu_percent;    /* of the time, lately: some kernel ran; */
+      uint32_t memory_percent; /* the card's memory was read or written */
+      uint32_t unshared;       /* processes with a compute context that are no jobs */
+      uint64_t unshared_bytes; /* of the card's memory, that they have */
+      uint64_t energy_mj;      /* used since the driver was loaded */
+    } card_status;
     struct {            /* GET_STATUS */
-      uint32_t details; /* not 0: STATUS_MEMORY and STATUS_COMMAND, too */
+      uint32_t details; /* enum gs_details, or more */
     } get_status;
     struct { /* GET_EVENTS: answered by EVENTS_BEGIN, the events in their order, EVENTS_END. With follow,
                 there is no end, and what happens from then on comes as well; the reader may ask for nothing

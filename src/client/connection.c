@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/cache.h"
 #include "client/client.h"
 #include "client/client_state.h"
 #include "client/command.h"
@@ -436,7 +437,8 @@ static uint64_t run_gpu_timers(struct gpu *gpu, uint64_t now_ns) {
   struct orders orders = {0};
   uint64_t report_ns = machine_check_memory(&gpu->machine, &sight, &orders);
   client_obey(gpu, &orders);
-  return earlier(again_ns, earlier(worker_check(gpu, now_ns), report_ns));
+  uint64_t check_ns = earlier(worker_check(gpu, now_ns), cache_check(gpu, now_ns));
+  return earlier(again_ns, earlier(check_ns, report_ns));
 }
 
 /* Things that are due; returns when the next one is. */

@@ -327,11 +327,9 @@ uint64_t machine_patience_ns(const struct machine *machine) {
   return patience_ns(&machine->patience, IDLE_LEAST_NS, handover_cost_ns(machine));
 }
 
-/* A pause was long if it has outlasted a hand-over. */
 static void end_pause(struct machine *machine, uint64_t now_ns) {
-  uint64_t cost_ns = handover_cost_ns(machine);
   if (machine->gave_way_ns)
-    patience_learn(&machine->patience, now_ns - machine->gave_way_ns >= cost_ns, IDLE_LEAST_NS, cost_ns);
+    patience_end(&machine->patience, now_ns - machine->gave_way_ns, IDLE_LEAST_NS, handover_cost_ns(machine));
   machine->gave_way_ns = 0;
 }
 
@@ -375,6 +373,8 @@ static void hear_grant(struct machine *machine, const struct gs_msg *msg, const 
   machine->holding = true;
   machine->requested = machine->wanted = machine->drop_pending = machine->steps_over = false;
   machine->steps = msg->room.steps;
+  machine->quantum_ns = msg->room.quantum_ns;
+  machine->ends_ns = 0;
   take_room(machine, msg, orders);
   note_grant(machine, sight->now_ns);
   if (machine->busy)
@@ -443,8 +443,9 @@ void machine_hear(struct machine *machine, const struct gs_msg *msg, const struc
 static void open_gate(struct machine *machine, const struct sight *sight, struct orders *orders) {
   uint64_t restore_ns = sight->now_ns - machine->granted_ns;
   machine->grant_pending = false;
-  machine->handover_ns += restore_ns;
+  machine->handover_ns = restore_ns > machine->handover_ns / 2 ? restore_ns : machine->handover_ns / 2;
   machine->open = orders->open = true;
+  machine->ends_ns = machine->quantum_ns ? sight->now_ns + machine->quantum_ns : 0;
   machine_report(machine, sight, orders);
   if (machine->attached && machine->epoch) {
     struct gs_msg *msg = add(orders, GS_LOCK_ACTIVE);
@@ -550,8 +551,7 @@ void machine_end_release(struct machine *machine, uint64_t drain_ns, const struc
   }
   machine->holding = machine->drop_pending = machine->wanted = false;
   machine->grant_pending = false; /* a grant that came meanwhile goes back, too */
-  machine->handover_ns = drain_ns;
-  if (machine->attached) /* else the daemon hears of it with ATTACH, or after ATTACHED */
+  if (machine->attached)          /* else the daemon hears of it with ATTACH, or after ATTACHED */
     tell_released(machine, drain_ns, orders);
   orders->wake_waiting = true;
   machine_want(machine, sight, orders);
@@ -576,12 +576,17 @@ bool machine_end_take_up(struct machine *machine, bool open, const struct sight 
   return open || machine->drop_pending;
 }
 
+bool machine_end_turn(struct machine *machine, uint64_t epoch, uint64_t generation, struct orders *orders) {
+  if (!machine->wanted || machine->epoch != epoch || machine->generation != generation)
+    return false;
+  machine_order_drop(machine, orders);
+  return true;
+}
+
 void machine_idle(struct machine *machine, uint64_t epoch, uint64_t generation, uint64_t now_ns,
                   struct orders *orders) {
-  if (!machine->wanted || machine->epoch != epoch || machine->generation != generation)
-    return;
-  machine->gave_way_ns = now_ns;
-  machine_order_drop(machine, orders);
+  if (machine_end_turn(machine, epoch, generation, orders))
+    machine->gave_way_ns = now_ns;
 }
 
 bool machine_end_steps(struct machine *machine) {

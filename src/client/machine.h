@@ -77,7 +77,9 @@ struct machine {
   uint64_t begun;           /* generation, as that began */
   uint64_t epoch;           /* of the grant */
   uint64_t granted_ns;      /* when it got the lock last */
-  uint64_t handover_ns;     /* what the last one cost this process: drain and restore */
+  uint64_t quantum_ns;      /* as that said; 0: no turns */
+  uint64_t ends_ns;         /* when the quantum will be over, since the gate is open; 0: nobody has said */
+  uint64_t handover_ns;     /* what one costs this process: the last, or half of what it was before */
   uint64_t gave_way_ns;     /* when it gave the lock back for a pause; 0: it has wanted it again since */
   struct patience patience; /* with pauses while somebody waits */
 
@@ -227,6 +229,9 @@ void machine_try_again(struct machine *machine);
 
 /* Tell the daemon what has moved, and which room we know, if it waits for that. */
 void machine_report(struct machine *machine, const struct sight *sight, struct orders *orders);
+
+/* The program ends its turn, of this grant, for those that wait. False: nobody does, or the grant is over. */
+bool machine_end_turn(struct machine *machine, uint64_t epoch, uint64_t generation, struct orders *orders);
 
 /* Nothing has been submitted for long, as of a grant; how long that is. */
 void machine_idle(struct machine *machine, uint64_t epoch, uint64_t generation, uint64_t now_ns,

@@ -1,5 +1,6 @@
 /* ports.c - what the rooms above the client need of it, and the gate of memory. */
 #include "client/client.h"
+#include "client/client_state.h"
 #include "gate/gate_port.h"
 #include "memory/memory.h"
 #include "memory/memory_port.h"
@@ -28,6 +29,7 @@ const struct memory_port memory_port = {
     .room_wait = client_room_wait,
     .room_await = client_room_await,
     .order_moves = client_order_moves,
+    .wake_timers = client_wake,
     .falls_short = client_memory_short,
     .is_stopped = client_is_stopped,
 };

@@ -49,6 +49,7 @@
 /* Turns in which it is tried to find out whether work can be stopped. */
 #define TRIALS 3
 
+#define IDLE_LOOKS 4 /* for calls, while a pause may be one: it has begun at the last look that saw some */
 /* Where there are streams that can't be asked, so many looks without a call count as idle: waiting for these
  * streams would keep the worker from its orders. */
 #define UNKNOWN_LOOKS 10
@@ -387,9 +388,11 @@ static void watch_idle(struct gpu *gpu) {
   if (called || !gpu->idle_since_ns)
     gpu->idle_since_ns = now_ns;
   gpu->idle_calls = calls;
-  uint64_t due_ns = gpu->idle_since_ns + machine_patience_ns(&gpu->machine);
+  uint64_t patience_ns = machine_patience_ns(&gpu->machine), due_ns = gpu->idle_since_ns + patience_ns;
   if (gpu->rest || now_ns < due_ns) {
-    uint64_t until_ns = gpu->rest || share_ns < due_ns ? share_ns : due_ns;
+    uint64_t look_ns =
+        now_ns + patience_ns / IDLE_LOOKS < due_ns ? now_ns + patience_ns / IDLE_LOOKS : due_ns;
+    uint64_t until_ns = gpu->rest || share_ns < look_ns ? share_ns : look_ns;
     condition_wait(&gpu->changed, &client.lock, until_ns);
     return;
   }

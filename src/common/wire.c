@@ -54,6 +54,11 @@ static void terminate_texts(struct gs_msg *msg) {
   case GS_ALLOT:
     msg->allot.pod[sizeof msg->allot.pod - 1] = '\0';
     break;
+  case GS_POD_NAMESPACE:
+  case GS_POD_NAME:
+    msg->pod.pod[sizeof msg->pod.pod - 1] = '\0';
+    msg->pod.text[sizeof msg->pod.text - 1] = '\0';
+    break;
   case GS_EVENT:
     if (msg->event.kind == GS_EVENT_COMMAND)
       msg->event.text[sizeof msg->event.text - 1] = '\0';

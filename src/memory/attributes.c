@@ -18,6 +18,7 @@
 #include "memory/physical.h"
 #include "memory/pinned.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/swap.h"
 
 static bool find(CUdeviceptr address, struct allocation *found) {
   return ledger_find(&account_addresses, address, found);
@@ -299,9 +300,11 @@ static void describe(CUdevice device, size_t *free_bytes, size_t *total_bytes) {
   if (!total)
     return;
   struct budget_left left = budget_ask_left(device);
+  uint64_t spare_bytes = swap_spare_bytes(device);
   *total_bytes = lesser(total, *total_bytes);
-  *free_bytes =
-      pins(device) ? lesser(left.pinned_bytes, *free_bytes + left.making_way_bytes) : (size_t)left.bytes;
+  *free_bytes = pins(device) ? lesser(left.pinned_bytes + spare_bytes,
+                                      *free_bytes + spare_bytes + left.making_way_bytes)
+                             : (size_t)lesser(left.bytes + spare_bytes, total);
 }
 
 CUresult hook_cuMemGetInfo_v2(size_t *free, size_t *total) {

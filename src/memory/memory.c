@@ -10,6 +10,7 @@
 #include "memory/forked.h"
 #include "memory/ipc.h"
 #include "memory/memory_port.h"
+#include "memory/swap/blocks.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/slabs.h"
@@ -187,8 +188,9 @@ void memory_set_host_tight(bool tight) { slabs_set_tight(tight); }
 void memory_set_host_copies(enum gs_host_copies mode) { copies_set_mode(mode); }
 
 uint64_t memory_run_timers(uint64_t now_ns) {
-  uint64_t copies_ns = copies_trim(now_ns), slabs_ns = slabs_trim(now_ns);
-  return copies_ns < slabs_ns ? copies_ns : slabs_ns;
+  uint64_t copies_ns = copies_trim(now_ns), slabs_ns = slabs_trim(now_ns), blocks_ns = blocks_trim(now_ns);
+  uint64_t next_ns = copies_ns < slabs_ns ? copies_ns : slabs_ns;
+  return next_ns < blocks_ns ? next_ns : blocks_ns;
 }
 
 static void context_leaving(CUcontext context, bool memory_goes) {

@@ -73,6 +73,9 @@ struct memory_port {
   /* The device's worker is to look at its memory anew (memory_step). Returns at once. */
   void (*order_moves)(CUdevice device);
 
+  /* memory_run_timers is due. Returns at once, and takes no lock. */
+  void (*wake_timers)(void);
+
   /* The driver has refused so many bytes that are within the room. Returns at once. */
   void (*falls_short)(CUdevice device, uint64_t bytes);
 

@@ -31,6 +31,7 @@
 #include "memory/sharing.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/handles.h"
+#include "memory/swap/swap.h"
 
 #define CAPTURES_NS (5 * NS_PER_S) /* how long an export waits for captures to end */
 
@@ -145,6 +146,8 @@ static CUresult make_block(CUmemGenericAllocationHandle *handle, size_t bytes,
   struct physical new = {.bytes = bytes, .kind = *kind, .device = kind->location.id};
   uint64_t there_bytes = budget_used_bytes(new.device, BACKING_SWAP) + budget_pinned_bytes(new.device);
   uint64_t total_bytes = budget_total_bytes(new.device);
+  uint64_t spare_bytes = swap_spare_bytes(new.device);
+  there_bytes -= spare_bytes < there_bytes ? spare_bytes : there_bytes;
   if (total_bytes && (there_bytes > total_bytes || bytes > total_bytes - there_bytes))
     return CUDA_ERROR_OUT_OF_MEMORY; /* all of it must be there while the process runs */
   CUresult result = handle_block_make(new.device, bytes, &new.block);

@@ -287,8 +287,9 @@ uint64_t reserves_reuse(CUdevice device, CUmemoryPool pool, uint64_t bytes) {
   return kept_bytes;
 }
 
-/* Give back what is not in use. Returns how many bytes that was; what is left can't leave for now. */
-static uint64_t trim(CUdevice device) {
+/* Give back what the driver keeps without use. Returns how many bytes that was; what is left can't leave for
+ * now. */
+static uint64_t trim_kept(CUdevice device) {
   struct reserve *reserve = &reserves[device];
   if (!is_used(device))
     return 0;
@@ -305,6 +306,18 @@ static uint64_t trim(CUdevice device) {
   capture_unrelax(mode);
   return bytes < before_bytes ? before_bytes - bytes : 0;
 }
+
+static _Atomic(uint64_t (*)(CUdevice)) spares_drop; /* NULL: there are none */
+
+void reserves_set_spares(uint64_t (*drop)(CUdevice device)) { atomic_store(&spares_drop, drop); }
+
+static uint64_t drop_spares(CUdevice device) {
+  uint64_t (*drop)(CUdevice device) = atomic_load(&spares_drop);
+  return drop ? drop(device) : 0;
+}
+
+/* The same, and what we keep. */
+static uint64_t trim(CUdevice device) { return drop_spares(device) + trim_kept(device); }
 
 /* While the process' work stands still nothing of it can be given back: it counts as what can't leave; or it
  * can again. Asks the driver nothing and waits for nobody: false if nothing was done, because a thread that
@@ -341,6 +354,8 @@ int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
 int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   if (bytes == 0)
     return 0;
+  if (budget_sum_bytes(device) + bytes > memory_port.room_bytes(device))
+    drop_spares(device); /* before others have to leave */
   int err = reserve(device, backing, bytes, true);
   if (!err)
     memory_port.room_await(device, bytes, UINT64_MAX);
@@ -422,7 +437,7 @@ static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct me
     return MEMORY_SETTLED;
   if (atomic_load(&stopped[device]))
     return stay(device, true) ? MEMORY_MOVED : MEMORY_SETTLED;
-  uint64_t bytes = trim(device);
+  uint64_t bytes = trim_kept(device);
   moved->out_bytes += bytes;
   return bytes ? MEMORY_MOVED : MEMORY_SETTLED;
 }

@@ -18,7 +18,7 @@
  * (sparse ones, and those whose memory is mapped later). Saturates. */
 uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
 
-/* budget_reserve for memory of any kind; but what the driver keeps without use is not why something is
+/* budget_reserve for memory of any kind; but what we or the driver keep without use is not why something is
  * refused.
  */
 int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes);
@@ -38,6 +38,10 @@ struct pinned_patience {
  * this has waited for others to leave. False: the answer stands; unless it is success, the caller releases
  * what is reserved. */
 bool pinned_again(CUresult result, CUdevice device, uint64_t bytes, struct pinned_patience *patience);
+
+/* What gives up the spares of a device (swap/blocks.h) before anything is refused; it returns how many bytes
+ * that was. */
+void reserves_set_spares(uint64_t (*drop)(CUdevice device));
 
 /* ---- what the driver keeps ---- */
 

@@ -68,6 +68,8 @@ class Claims(unittest.TestCase):
                 self.assertEqual(edits["env"], [f"GPUSHARE_SOCKET={run}/daemon.sock"])
             self.assertEqual(here.allotted(claim.pods[0]), (1536 << 20, 10))
             self.assertIn(f"allots pod {claim.pods[0]} {8 * GIB} bytes at weight 25", here.daemon_log.read_text())
+            self.assertIn(f"calls the namespace of pod {claim.pods[0]} {claim.namespace}\n", here.daemon_log.read_text())
+            self.assertIn(f"calls the name of pod {claim.pods[0]} pod-0\n", here.daemon_log.read_text())
 
     def test_both_versions_of_the_api(self):
         with scene("--preload", "env") as here:

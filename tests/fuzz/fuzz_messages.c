@@ -94,7 +94,7 @@ void peer_send_passing(struct peer *peer, const struct gs_msg *msg, int passed) 
   peer_send(peer, msg);
 }
 
-void peer_send_status(struct peer *peer, bool details) {
+void peer_send_status(struct peer *peer, uint32_t details) {
   (void)details;
   size_t count;
   struct gs_msg *msgs = status_collect(&world.daemon, world.now_ns, &count);
@@ -456,6 +456,9 @@ static void fill_in(struct gs_msg *msg) {
     msg->allot.limit_bytes = random_below(3) * 300 * UNIT;
     msg->allot.weight = random_below(3) * SCHED_WEIGHT_MAX / 2;
     msg->allot.class = random_below(5);
+  } else if (msg->type == GS_POD_NAME || msg->type == GS_POD_NAMESPACE) {
+    sprintf(msg->pod.pod, "%u", random_below(3));
+    randomize(msg->pod.text, sizeof msg->pod.text);
   } else if (msg->type == GS_EVICT) {
     msg->evict.job = random_below(20);
   } else if (msg->type == GS_GET_PROCESS) {

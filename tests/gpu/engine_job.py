@@ -73,10 +73,10 @@ def numba_buffers(count):
             i = cuda.grid(1)
             if i < x.size:
                 x[i] += 1
+        buffers = [cuda.to_device(numpy.full(count, float(i), numpy.float32)) for i in range(PARTS)]
+        add[1, 32](buffers[0][:0])  # compiles it
     except AttributeError as error:  # a numpy that is too new for it
         raise ImportError(str(error)) from None
-
-    buffers = [cuda.to_device(numpy.full(count, float(i), numpy.float32)) for i in range(PARTS)]
 
     def step():
         for buffer in buffers:

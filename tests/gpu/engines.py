@@ -1,10 +1,12 @@
 """Real engines, as their users start them: two programs of one engine, whose memory does not fit together, work by turns;
-both compute right, and what the one that is away has on the card is what can't leave."""
+both compute right, and what the one that is away has on the card is what can't leave. Of engines that are not there,
+the patterns in which they allocate: allocators.c."""
 import harness
 
 ROUNDS = 4
-CAPACITY, BYTES = 4 * harness.GIB, 3 * harness.GIB // 2
-ROOM = 256 * harness.MIB  # beside the memory of one, once both have started: nearly all of the other must leave
+SCALE = 16 if harness.is_simulated() else 1
+CAPACITY, BYTES = 4 * harness.GIB // SCALE, 3 * harness.GIB // 2 // SCALE
+ROOM = 256 * harness.MIB // SCALE  # beside the memory of one, once both have started: nearly all of the other must leave
 LEAVES = 0.98  # of an engine's memory, at least
 
 ENGINES = {
@@ -19,40 +21,43 @@ ENGINES = {
     "cupy_async": ("cupy", {"ENGINE_CUPY_ASYNC": "1"}),
     "numba": ("numba", {}),
 }
+PATTERNS = ("arena", "pool", "sleep", "pages", "growing")
 
 
 def used_by(daemon, program):
     return harness.jobs_of(daemon.status())[program.pid]["used_bytes"]
 
 
-def by_turns(test, daemon, engine, settings):
+def by_turns(test, daemon, program, engine, settings=None):
     env = test.env(daemon, extra=settings)
     daemon.ctl("set-capacity", f"{CAPACITY >> 20}M")
-    with test.start("engine_job.py", engine, BYTES, env=env) as one, \
-            test.start("engine_job.py", engine, BYTES, env=env) as other:
+    with test.start(program, engine, BYTES, env=env) as one, \
+            test.start(program, engine, BYTES, env=env) as other:
         one.expect("ready")
         other.expect("ready")
         used = max(used_by(daemon, one), used_by(daemon, other))
         daemon.ctl("set-capacity", f"{used + ROOM >> 20}M")
         stayed = used
         for _ in range(ROUNDS):
-            for program, away in ((one, other), (other, one)):
-                program.say("round")
-                program.expect("done")
+            for active, away in ((one, other), (other, one)):
+                active.say("round")
+                active.expect("done")
                 job = harness.jobs_of(daemon.status())[away.pid]
                 stayed = min(stayed, job["resident_bytes"])
-        for program in (one, other):
-            program.process.stdin.close()
-            program.finish()
+        for job in (one, other):
+            job.process.stdin.close()
+            job.finish()
         left = 1 - max(0, stayed - ROOM) / used
-        print(f"  {engine} {settings}: {left:.4f} of {used >> 20} MiB leaves the card", flush=True)
+        print(f"  {engine} {settings or ''}: {left:.4f} of {used >> 20} MiB leaves the card", flush=True)
         harness.check(left >= LEAVES, f"only {left:.3f} of it leaves the card")
 
 
 def cases(test):
     with test.daemon(mode="auto", tq_s=0.1, capacity=f"{CAPACITY >> 20}M") as daemon:
         for name, (engine, settings) in ENGINES.items():
-            test.case(name, lambda: by_turns(test, daemon, engine, settings))
+            test.case(name, lambda: by_turns(test, daemon, "engine_job.py", engine, settings))
+        for name in PATTERNS:
+            test.case(name, lambda: by_turns(test, daemon, "allocators", name))
 
 
-harness.main(cases)
+harness.main(cases, 170)

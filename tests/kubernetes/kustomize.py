@@ -2,8 +2,16 @@
 field is an error, so that nothing is silently left out."""
 import copy
 import pathlib
+import warnings
 
 import yaml
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import kubernetes_validate
+except ImportError:
+    kubernetes_validate = None
 
 KIND = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
 CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "DeviceClass", "ValidatingAdmissionPolicy",

@@ -6,7 +6,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)\Z")
 LABEL = re.compile(r'([a-z_][a-z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|\Z)')
 VALUE = re.compile(r"-?[0-9]+(\.[0-9]+)?\Z")
-UNITS = ("bytes_per_second", "seconds", "bytes", "ratio")
+UNITS = ("bytes_per_second", "seconds", "bytes", "ratio", "celsius", "watts", "joules")
 NO_BASE_UNITS = ("milliseconds", "nanoseconds", "minutes", "kilobytes", "megabytes", "percent", "bits")
 RESERVED_LABELS = ("job", "instance")  # Prometheus' own, of where it has the samples from
 

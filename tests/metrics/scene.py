@@ -11,6 +11,7 @@ import time
 import exposition
 
 MIB = 1 << 20
+SIMULATED_UUID = "GPU-2f2e49ab-d434-d28e-7d88-e4646992c400"
 PATIENCE_S = 60
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -50,21 +51,36 @@ def wait_until(what, condition):
 
 
 class Scene:
-    """build: the build folder. Ends what it has started."""
+    """build: the build folder; nvml: what the played NVML reads, in which GPU 0 is the simulated card. Ends what it has
+    started."""
 
-    def __init__(self, build, *settings, metrics=None, **environment):
+    def __init__(self, build, *settings, metrics=None, nvml=None, **environment):
         self.build, self.folder = build, tempfile.mkdtemp(prefix="gpushare-metrics-")
         self.socket = os.path.join(self.folder, "daemon.sock")
         self.address = metrics or "unix:" + os.path.join(self.folder, "metrics.sock")
         self.config = os.path.join(self.folder, "gpushare.conf")
         self.write_config(self.address)
         self.jobs = []
+        if nvml is not None:
+            self.play_nvml(nvml)
+            environment |= {"GPUSHARE_NVML": self.program("tests", "nvml", "lib", "libnvidia-ml.so.1"),
+                            "GS_NVML_SCRIPT": self.nvml_script}
         self.environment = {**os.environ, "LD_LIBRARY_PATH": os.path.join(build, "tests", "sim"),
                             "GPUSHARE_SIM_CARD": "p100,capacity=64MiB", "GPUSHARE_SOCKET": self.socket,
                             "GPUSHARE_SIM_STATE": os.path.join(self.folder, "state")}
         self.errors = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         self.settings, self.daemon_environment = settings, environment
         self.start_daemon()
+
+    @property
+    def nvml_script(self):
+        return os.path.join(self.folder, "nvml")
+
+    def play_nvml(self, text):
+        """What it says from its next helper on."""
+        with open(self.nvml_script + ".new", "w", encoding="utf-8") as file:
+            file.write(f"uuid={SIMULATED_UUID} bytes={64 * MIB} {text}")
+        os.replace(self.nvml_script + ".new", self.nvml_script)
 
     def start_daemon(self):
         command = [self.program("daemon", "gpushare-daemon"), "--config", self.config, "--socket", self.socket,

@@ -12,7 +12,7 @@ import unittest
 
 import exposition
 from exposition import value
-from scene import MIB, OPENMETRICS, PATIENCE_S, Scene, ask, wait_until
+from scene import MIB, OPENMETRICS, PATIENCE_S, SIMULATED_UUID, Scene, ask, wait_until
 
 BUILD = os.path.abspath(sys.argv.pop(1))
 SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -123,6 +123,58 @@ class Jobs(Case):
         plain, openmetrics = scene.scrape(), scene.scrape(openmetrics=True)
         self.assertEqual([(f.help, set(f.samples)) for f in plain.values()],
                          [(f.help, set(f.samples)) for f in openmetrics.values()])
+
+
+class Cards(Case):
+    """What NVML, which is played, tells of them."""
+
+    def test_what_a_card_does(self):
+        scene = self.scene(nvml=f"gpus=2 quiet=1 pid={os.getpid()}")
+        families = scene.wait_for("what they do", lambda f: f["gpushare_gpu_power_watts"].samples)
+        card, other = {"gpu": SIMULATED_UUID, "index": "0"}, {"index": "1"}
+        self.assertEqual(value(families, "gpushare_gpu_answers"), 2)
+        self.assertEqual(value(families, "gpushare_gpu_temperature_celsius", **card), 61)
+        self.assertEqual(value(families, "gpushare_gpu_power_watts", **card), 250.5)
+        self.assertEqual(value(families, "gpushare_gpu_energy_joules_total", **card), 1234.567)
+        self.assertEqual(value(families, "gpushare_gpu_utilization_ratio", **card), 0.97)
+        self.assertEqual(value(families, "gpushare_gpu_memory_utilization_ratio", **card), 0.4)
+        self.assertEqual(value(families, "gpushare_gpu_unshared_processes", **card), 1)
+        self.assertEqual(value(families, "gpushare_gpu_unshared_memory_bytes", **card), 512 * MIB)
+        self.assertEqual(value(families, "gpushare_gpu_unshared_processes", **other), 0)
+        for name in ("temperature_celsius", "power_watts", "energy_joules_total", "utilization_ratio"):
+            self.assertEqual(len(families["gpushare_gpu_" + name].samples), 1, name)
+        self.check_status(scene)
+
+    def check_status(self, scene):
+        gpus = scene.status()["gpus"]
+        self.assertEqual(gpus[0]["card"], {
+            "answers": True, "temperature_celsius": 61, "power_watts": 250.5, "energy_joules": 1234.567,
+            "gpu_utilization": 0.97, "memory_utilization": 0.4, "unshared_processes": 1, "unshared_bytes": 512 * MIB})
+        self.assertEqual(gpus[1]["card"]["power_watts"], None)
+        line = "  61 C, 250 W, GPU 97 %, memory 40 %; 1 unshared process with 512.0 MiB\n"
+        self.assertIn(line, scene.ctl("status").stdout)
+        self.assertIn(line, scene.ctl("top", "--batch", "-n", "1").stdout)
+        self.assertLessEqual(len(line), 80)
+
+    def test_a_job_is_no_unshared_process_and_a_lost_card_does_not_answer(self):
+        scene = self.scene(nvml="gpus=2", GS_NVML_LOST=self.lost_folder())
+        scene.start(bytes_each=8 * MIB)
+        pid = scene.status()["gpus"][0]["jobs"][0]["pid"]
+        scene.play_nvml(f"gpus=2 pid={pid} energy=5000")
+        families = scene.wait_for("another reading", lambda f: f["gpushare_gpu_energy_joules_total"].samples and
+                                  value(f, "gpushare_gpu_energy_joules_total", index="0") == 5)
+        self.assertEqual(value(families, "gpushare_gpu_unshared_processes", index="0"), 0)
+        self.assertEqual(value(families, "gpushare_gpu_answers", index="0"), 1)
+        self.assertEqual(value(families, "gpushare_gpu_answers", index="1"), 0)
+        self.assertEqual(scene.status()["gpus"][1]["card"]["answers"], False)
+        self.assertIn("  the card does not answer: see the kernel's log (dmesg)\n", scene.ctl("status").stdout)
+
+    def lost_folder(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with open(os.path.join(folder.name, "1"), "w", encoding="utf-8"):
+            pass
+        return folder.name
 
 
 class Requests(Case):

@@ -26,10 +26,10 @@ def read(*path):
 
 def setUpModule():
     global FAMILIES, TEXTS
-    scene = Scene(BUILD)
+    scene = Scene(BUILD, nvml="gpus=1")
     try:
         scene.start(bytes_each=8 * MIB, GPUSHARE_CLASS="opportunistic", GPUSHARE_MEMORY_LIMIT="16M")
-        FAMILIES = scene.scrape()
+        FAMILIES = scene.wait_for("what the card does", lambda f: f["gpushare_gpu_power_watts"].samples)
         TEXTS = [ask(scene.address, Accept=accept)[2] for accept in ("text/plain", OPENMETRICS)]
     finally:
         scene.end()

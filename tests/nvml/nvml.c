@@ -7,7 +7,9 @@
  *   base=N        the number of the first one, in its UUID
  *   mig=G:N       GPU G has N MIG instances
  *   uuid=TEXT     of GPU 0
- *   pid=N         a process on GPU 0
+ *   pid=N         a process on GPU 0, with 512 MiB
+ *   energy=N      mJ that each GPU has used
+ *   quiet=N       GPU N tells nothing of what it does
  *   bytes=N       that programs can have of a card
  *   used=N        that are in use on each card; else all of them
  *   state=PATH    of a simulated driver: in use is what is on its card of the same index
@@ -55,10 +57,14 @@ int nvmlDeviceGetPciInfo_v3(void *device, void *pci);
 int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count);
 int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **part);
+int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *celsius);
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates);
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules);
 
 static struct {
-  unsigned gpus, base, mig_gpu, mig_count, pid;
-  unsigned long long bytes, used;
+  unsigned gpus, base, mig_gpu, mig_count, pid, quiet_gpu;
+  unsigned long long bytes, used, energy;
   char uuid[64], what[16], state[256];
 } script;
 
@@ -94,6 +100,12 @@ static void read_script(void) {
     sscanf(word, "uuid=%63s", script.uuid);
   if ((word = strstr(text, "pid=")))
     script.pid = (unsigned)atoi(word + 4);
+  script.energy = 1234567;
+  if ((word = strstr(text, "energy=")))
+    script.energy = strtoull(word + 7, NULL, 10);
+  script.quiet_gpu = ~0u;
+  if ((word = strstr(text, "quiet=")))
+    script.quiet_gpu = (unsigned)atoi(word + 6);
   script.bytes = 79ull << 30;
   if ((word = strstr(text, "bytes=")))
     script.bytes = strtoull(word + 6, NULL, 10);
@@ -164,7 +176,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, struc
     return UNKNOWN_ERROR;
   *count = script.pid && index_of(device) == 0;
   if (*count)
-    *processes = (struct process){.pid = script.pid};
+    *processes = (struct process){.pid = script.pid, .used = 512ull << 20};
   return 0;
 }
 
@@ -223,5 +235,38 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **par
   if (index >= script.mig_count)
     return NOT_FOUND;
   *part = (void *)((uintptr_t)device | (uintptr_t)(index + 1) << 16);
+  return 0;
+}
+
+/* ---- what a GPU does: the whole one only, and each something else ---- */
+
+static int is_quiet(void *device) { return part_of(device) || index_of(device) == script.quiet_gpu; }
+
+int nvmlDeviceGetTemperature(void *device, unsigned sensor, unsigned *celsius) {
+  if (is_quiet(device) || sensor != 0)
+    return NOT_FOUND;
+  *celsius = babbles() ? ~0u : 61 + index_of(device);
+  return 0;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts) {
+  if (is_quiet(device))
+    return NOT_FOUND;
+  *milliwatts = 250500 + index_of(device);
+  return 0;
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *rates) {
+  if (is_quiet(device))
+    return NOT_FOUND;
+  rates[0] = 97;
+  rates[1] = 40;
+  return 0;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millijoules) {
+  if (is_quiet(device))
+    return NOT_FOUND;
+  *millijoules = script.energy;
   return 0;
 }

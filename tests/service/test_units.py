@@ -103,6 +103,17 @@ class Systemd(unittest.TestCase):
         names = ("gpushare-metrics.socket", "gpushare-metrics.service")
         for name in names:
             shutil.copy(os.path.join(packaging, name), self.folder)
+        self.check_pair(names)
+
+    def test_the_page(self):
+        names = ("gpushare-web.socket", "gpushare-web.service")
+        shutil.copy(os.path.join(packaging, names[0]), self.folder)
+        with open(os.path.join(self.folder, names[1]), "w", encoding="utf-8") as file:
+            file.write(re.sub(r"(?m)^ExecStart=\S+", "ExecStart=" + daemon, read(os.path.join(packaging, names[1] + ".in"))))
+        self.check_pair(names)
+
+    def check_pair(self, names):
+        """A socket and its service."""
         for name in names:
             result = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", os.path.join(self.folder, name))
             said = [line for line in result.stdout.splitlines() if "gpushare" in line]

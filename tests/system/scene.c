@@ -93,7 +93,8 @@ static void environment_inherit(struct environment *environment) {
                                       "GS_TEST_MODULE", "GS_TEST_SCALE",
                                       "GS_TEST_SEED",   "GS_TEST_HISTORIES",
                                       "GS_STRICT",      "GPUSHARE_PREEMPT",
-                                      "GS_TEST_SAY",    "GS_NVML_SCRIPT"};
+                                      "GS_TEST_SAY",    "GPUSHARE_SSH",
+                                      "GS_NVML_SCRIPT"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (getenv(names[i]))
       environment_add(environment, "%s=%s", names[i], getenv(names[i]));

@@ -4,7 +4,9 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "common/clock.h"
@@ -29,9 +31,9 @@ static bool is_deserted(const struct scene_status *status, const void *what) {
 }
 
 static const char *path_of(const char *name) {
-  static char paths[8][96];
+  static char paths[16][96];
   static unsigned next;
-  char *path = paths[next++ % 8];
+  char *path = paths[next++ % 16];
   snprintf(path, sizeof paths[0], "%s/%s", scene.folder, name);
   return path;
 }
@@ -143,6 +145,17 @@ static void write_changes(void) {
   write_answer("change.jsonl");
 }
 
+/* One host answers, the other does not: a script plays ssh. */
+static void write_hosts(const char *name) {
+  strcpy(answer,
+         "#!/bin/sh\n[ \"$2\" = a ] || exit 255\nPATH=$(dirname " GS_CTL "):$PATH exec sh -c \"$3\"\n");
+  write_answer("ssh");
+  CHECK(chmod(path_of("ssh"), 0755) == 0 && setenv("GPUSHARE_SSH", path_of("ssh"), 1) == 0);
+  CHECK(scene_ctl(&scene, answer, sizeof answer, "--json", "--host", "a,b", "status", NULL) == 3);
+  write_answer(name);
+  CHECK(strstr(answer, "\"gpus\":"), "a answers");
+}
+
 /* Everything but the history, which is empty while they run. */
 static void write_all(void) {
   write_json("status.json", "status", NULL);
@@ -152,12 +165,13 @@ static void write_all(void) {
   write_json("plan.json", "plan", NULL);
   write_json("event.jsonl", "events", NULL);
   write_json("doctor.json", "doctor", NULL);
+  write_hosts("host.jsonl");
   CHECK(scene_ctl(&scene, NULL, 0, "timeline", "-o", path_of("timeline.json"), NULL) == 0);
 }
 
 static void check_schemas(const char *const *names) {
   static const char *const plain[] = {"LD_PRELOAD=", "PYTHONPATH=" GS_PYTHON_PACKAGES, NULL};
-  char *argv[13] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
+  char *argv[16] = {(char *)(uintptr_t)GS_PYTHON, (char *)(uintptr_t)(GS_SOURCES "/check_schema.py"),
                     (char *)(uintptr_t)(GS_SOURCES "/../..")};
   for (int i = 0; names[i]; i++)
     argv[3 + i] = (char *)(uintptr_t)path_of(names[i]);
@@ -168,9 +182,9 @@ static void check_schemas(const char *const *names) {
 }
 
 static void check_running(void) {
-  static const char *const names[] = {"change.jsonl", "status.json", "status.jsonl", "jobs.json",
-                                      "why.json",     "plan.json",   "event.jsonl",  "timeline.json",
-                                      "doctor.json",  NULL};
+  static const char *const names[] = {
+      "change.jsonl", "status.json",   "status.jsonl", "jobs.json",  "why.json", "plan.json",
+      "event.jsonl",  "timeline.json", "doctor.json",  "host.jsonl", NULL};
   write_changes();
   write_all();
   check_schemas(names);

@@ -267,7 +267,7 @@ int change_setting(const struct daemon_process *daemon, enum gs_msg_type type, u
 struct gs_msg get_status(const struct daemon_process *daemon, enum gs_msg_type type) {
   int fd = connect_to(daemon);
   struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL), found = {0};
-  msg.get_status.details = 1;
+  msg.get_status.details = GS_DETAILS_CARDS;
   tell(fd, &msg);
   while ((msg = hear(fd)).type != GS_STATUS_END)
     if (msg.type == type && found.type == 0)

@@ -20,7 +20,7 @@ void peer_set_ready(struct peer *peer) { (void)peer; }
 
 bool peer_is_behind(const struct peer *peer) { return !peer; }
 
-void peer_send_status(struct peer *peer, bool details) {
+void peer_send_status(struct peer *peer, uint32_t details) {
   (void)details;
   if (played_status_asked)
     played_status_asked(peer);

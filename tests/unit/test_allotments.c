@@ -5,6 +5,7 @@
 
 #include "common/wire.h"
 #include "played_daemon.h"
+#include "server/shares.h"
 #include "suite.h"
 
 #define GIB (UINT64_C(1) << 30)
@@ -99,6 +100,36 @@ TEST(the_jobs_of_a_pod_have_its_memory_together) {
   ck_assert_uint_eq(last_grant.mem_reply.why, GS_REFUSAL_LIMIT);
   ck_assert_int_eq(grow(SECOND, GIB), 0);
   ck_assert_uint_eq(job_of(SECOND)->share->weight, 50);
+}
+
+static int name_pod(int i, enum gs_msg_type type, const char *pod, const char *text) {
+  struct gs_msg msg = wire_msg(type, GS_GPU_ALL);
+  strcpy(msg.pod.pod, pod);
+  strcpy(msg.pod.text, text);
+  played_say(&peers[i], &msg);
+  return last_reply.status;
+}
+
+static struct pod_names names_of(int i) { return shares_pod_names(&it, job_of(i)->gpu, &peers[i]); }
+
+TEST(a_pod_is_called_by_its_names_while_it_has_something) {
+  ck_assert_int_eq(name_pod(DRIVER, GS_POD_NAME, ONE_POD, "too-early"), 0);
+  ck_assert_int_eq(allot(ONE_POD, 7, 8 * GIB), 0);
+  ck_assert_int_eq(allot(OTHER_POD, 8, 8 * GIB), 0);
+  come(FIRST);
+  come(ELSEWHERE);
+  come(OUTSIDE);
+  ck_assert_str_eq(names_of(FIRST).name, "");
+  ck_assert_int_eq(name_pod(SECOND, GS_POD_NAME, ONE_POD, "mine"), -EACCES);
+  ck_assert_str_eq(names_of(FIRST).name, "");
+  ck_assert_int_eq(name_pod(DRIVER, GS_POD_NAMESPACE, ONE_POD, "lab"), 0);
+  ck_assert_int_eq(name_pod(DRIVER, GS_POD_NAME, ONE_POD, "trainer-0"), 0);
+  ck_assert_str_eq(names_of(FIRST).namespace, "lab");
+  ck_assert_str_eq(names_of(FIRST).name, "trainer-0");
+  ck_assert_str_eq(names_of(ELSEWHERE).name, "");
+  ck_assert_str_eq(names_of(OUTSIDE).name, "");
+  ck_assert_int_eq(allot_as(DRIVER, ONE_POD, 7, 0, 0, GS_CLASS_UNSAID), 0);
+  ck_assert_str_eq(names_of(FIRST).name, "");
 }
 
 TEST(others_are_not_bound_by_it) {

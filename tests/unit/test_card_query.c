@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -135,6 +137,161 @@ TEST(it_keeps_nothing_open) {
   ck_assert_int_eq(read(ends[0], &byte, 1), 0);
   card_query_on_time(&query, LATER_NS);
   await_end();
+}
+
+/* ---- what cards do ---- */
+
+static pid_t jobs[2]; /* is_job's; 0: no more */
+static bool unseen;   /* there is a job whose process can't be seen */
+
+static bool is_job(void *of, pid_t pid) {
+  ck_assert_ptr_eq(of, jobs);
+  return pid == 0 ? unseen : pid == jobs[0] || pid == jobs[1];
+}
+
+static const struct card_reading *reading_of(unsigned gpu) {
+  const uint8_t uuid[GS_UUID_SIZE] = {0, 0, 0, (uint8_t)gpu, 0, 0, 0x40, 0, 0x80};
+  return card_query_find_reading(&query, uuid, clock_now_ns());
+}
+
+static void read_cards(const char *text) {
+  write_script(text);
+  uint64_t now_ns = query.rest_ns > clock_now_ns() ? query.rest_ns : clock_now_ns();
+  card_query_want_readings(&query, now_ns, 0);
+  ck_assert_uint_eq(card_query_deadline_ns(&query), now_ns);
+  card_query_on_time(&query, now_ns);
+  ck_assert(query.pid && query.only_reads);
+  ck_assert_int_eq(await_end(), 0); /* which cards there are it does not tell */
+}
+
+static void play_jobs(void) {
+  query.is_job = is_job;
+  query.of = jobs;
+  jobs[0] = jobs[1] = 0;
+  unseen = false;
+}
+
+TEST(it_tells_what_cards_do) {
+  play_jobs();
+  read_cards("gpus=3 quiet=1 pid=77");
+  ck_assert_uint_eq(cards.count, 0);
+  ck_assert_uint_eq(query.readings.count, 3);
+  const struct nvml_reading *does = &reading_of(2)->does;
+  ck_assert_uint_eq(does->known, NVML_TEMPERATURE | NVML_POWER | NVML_UTILIZATION | NVML_ENERGY);
+  ck_assert_uint_eq(does->temperature_c, 63);
+  ck_assert_uint_eq(does->power_mw, 250502);
+  ck_assert_uint_eq(does->gpu_percent, 97);
+  ck_assert_uint_eq(does->memory_percent, 40);
+  ck_assert_uint_eq(does->energy_mj, 1234567);
+  ck_assert_uint_eq(reading_of(1)->does.known, 0);
+  ck_assert_ptr_null(reading_of(3));
+}
+
+TEST(processes_that_are_no_jobs_are_unshared) {
+  play_jobs();
+  read_cards("gpus=2 pid=77");
+  ck_assert(reading_of(0)->processes_known && reading_of(1)->processes_known);
+  ck_assert_uint_eq(reading_of(0)->unshared, 1);
+  ck_assert_uint_eq(reading_of(0)->unshared_bytes, UINT64_C(512) << 20);
+  ck_assert_uint_eq(reading_of(1)->unshared, 0);
+  jobs[1] = 77;
+  read_cards("gpus=2 pid=77");
+  ck_assert(reading_of(0)->processes_known);
+  ck_assert_uint_eq(reading_of(0)->unshared, 0);
+  jobs[1] = 78;
+  unseen = true; /* it may be that one */
+  read_cards("gpus=2 pid=77");
+  ck_assert(!reading_of(0)->processes_known);
+  unseen = false;
+  read_cards("gpus=2 do=hide");
+  ck_assert(reading_of(0)->processes_known && !reading_of(1)->processes_known);
+}
+
+/* MPS' own process has a context in place of its programs. */
+TEST(mps_is_not_unshared) {
+  char text[64];
+  play_jobs();
+  pid_t server = fork();
+  if (server == 0) {
+    prctl(PR_SET_NAME, "nvidia-cuda-mps-server");
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+      pause();
+  }
+  char path[64], comm[32] = "";
+  snprintf(path, sizeof path, "/proc/%d/comm", server);
+  while (strncmp(comm, "nvidia-cuda-mps", 15) != 0) {
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_ptr_nonnull(fgets(comm, sizeof comm, file));
+    fclose(file);
+  }
+  snprintf(text, sizeof text, "gpus=1 pid=%d", server);
+  read_cards(text);
+  ck_assert(reading_of(0)->processes_known);
+  ck_assert_uint_eq(reading_of(0)->unshared, 0);
+  kill(server, SIGKILL);
+  ck_assert_int_eq(waitpid(server, NULL, 0), server);
+}
+
+TEST(a_lost_card_has_no_reading) {
+  char folder[] = "/tmp/gpushare-lost-XXXXXX", lost[64];
+  ck_assert_ptr_nonnull(mkdtemp(folder));
+  snprintf(lost, sizeof lost, "%s/1", folder);
+  close(open(lost, O_CREAT | O_CLOEXEC, 0600));
+  setenv("GS_NVML_LOST", folder, 1);
+  read_cards("gpus=2");
+  unsetenv("GS_NVML_LOST");
+  ck_assert(card_query_has_readings(&query, clock_now_ns()));
+  ck_assert_ptr_nonnull(reading_of(0));
+  ck_assert_ptr_null(reading_of(1));
+  unlink(lost);
+  rmdir(folder);
+}
+
+/* What is old is worse than nothing. */
+TEST(without_an_answer_there_are_no_readings) {
+  read_cards("gpus=1");
+  ck_assert_ptr_nonnull(reading_of(0));
+  ck_assert(!card_query_has_readings(&query, query.readings.until_ns));
+  read_cards("gpus=1 do=crash");
+  ck_assert(!card_query_has_readings(&query, clock_now_ns()));
+  ck_assert_ptr_null(reading_of(0));
+}
+
+TEST(cards_are_read_while_somebody_wants_that) {
+  uint64_t now_ns = clock_now_ns();
+  ck_assert_uint_eq(card_query_deadline_ns(&query), UINT64_MAX);
+  write_script("gpus=1");
+  card_query_want_readings(&query, now_ns, 100 * NS_PER_S);
+  card_query_want_readings(&query, now_ns, 0); /* it is wanted no shorter for that */
+  card_query_on_time(&query, now_ns);
+  ck_assert_int_eq(await_end(), 0);
+  uint64_t next_ns = card_query_deadline_ns(&query);
+  ck_assert_uint_ge(next_ns, now_ns + CARD_READ_PAUSE_NS);
+  card_query_on_time(&query, next_ns - 1);
+  ck_assert_int_eq(query.pid, 0);
+  query.wanted_ns = now_ns; /* nobody does any more */
+  card_query_on_time(&query, next_ns);
+  ck_assert_int_ne(query.pid, 0);
+  ck_assert_int_eq(await_end(), 0);
+  ck_assert_uint_eq(card_query_deadline_ns(&query), UINT64_MAX);
+  query.library = NULL;
+  card_query_want_readings(&query, now_ns, 100 * NS_PER_S);
+  ck_assert_uint_eq(card_query_deadline_ns(&query), UINT64_MAX);
+}
+
+/* The daemon is asked which cards there are while it reads what they do. */
+TEST(which_cards_there_are_is_asked_after_a_reading) {
+  write_script("gpus=1");
+  card_query_want_readings(&query, clock_now_ns(), 0);
+  card_query_on_time(&query, clock_now_ns());
+  ck_assert_int_eq(card_query_begin(&query, clock_now_ns()), 0);
+  ck_assert(query.again);
+  ck_assert_int_eq(await_end(), 0);
+  ck_assert(query.pid && !query.only_reads);
+  ck_assert_int_eq(await_end(), 1);
+  ck_assert_uint_eq(cards.count, 1);
 }
 
 int main(void) { return suite_run_all("card_query", set_up, tear_down); }

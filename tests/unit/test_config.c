@@ -47,6 +47,7 @@ TEST(defaults) {
   ck_assert(config.count_touched);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
   ck_assert_str_eq(config.metrics, ADDRESS_OFF);
+  ck_assert_str_eq(config.web, ADDRESS_OFF);
   ck_assert_uint_eq(config.bounds.max_weight, GS_WEIGHT_DEFAULT);
   ck_assert_int_eq(config.bounds.max_priority, 0);
   ck_assert(config.bounds.production_privileged);
@@ -61,7 +62,7 @@ TEST(all_keys_are_read) {
                 "on\nmax_clients_per_user = "
                 "7\nlearn = no\ncount = allocated\n"
                 "max_weight = 300\nmax_priority = 0\nproduction = privileged\n"
-                "group = users\nmetrics = [::1]:9465\nlog = debug\n"),
+                "group = users\nmetrics = [::1]:9465\nweb = unix:/run/w\nlog = debug\n"),
       0);
   ck_assert_str_eq(config.socket, "/run/x.sock");
   ck_assert_uint_eq(config.general.tq_ns, 250 * NS_PER_MS);
@@ -81,6 +82,7 @@ TEST(all_keys_are_read) {
   ck_assert(config.bounds.production_privileged);
   ck_assert_str_eq(config.group, "users");
   ck_assert_str_eq(config.metrics, "[::1]:9465");
+  ck_assert_str_eq(config.web, "unix:/run/w");
   ck_assert_int_eq(config.log, LOG_LEVEL_DEBUG);
 }
 
@@ -121,6 +123,7 @@ TEST(mistakes_are_named_and_change_nothing) {
       {"group =\n", ":1: ", "empty"},
       {"capacity = 9000T\n", ":1: ", "not a size"},
       {"metrics = 9465\n", ":1: ", "metrics: '9465' is none of off, ADDRESS:PORT"},
+      {"web = localhost\n", ":1: ", "web: 'localhost' is none of off, ADDRESS:PORT"},
       {"log = loud\n", ":1: ", "error, warn"},
       {"memory = Swap\n", ":1: ", "memory: 'Swap' is none of managed, swap, off"},
       {"policy = lifo\n", ":1: ", "policy: 'lifo' is none of rr, fair, fifo, srtf, priority or pack"},
@@ -275,6 +278,7 @@ static void expect_same(const struct config *a, const struct config *b) {
   ck_assert_int_eq(a->learn, b->learn);
   ck_assert_str_eq(a->group, b->group);
   ck_assert_str_eq(a->metrics, b->metrics);
+  ck_assert_str_eq(a->web, b->web);
   ck_assert_str_eq(a->state, b->state);
   ck_assert_int_eq(a->log, b->log);
 }
@@ -284,7 +288,7 @@ TEST(the_example_is_right_and_shows_the_defaults) {
   ck_assert_int_eq(config_read(&config, GS_EXAMPLE, error, sizeof error), 0);
   expect_same(&config, &before);
   /* With its settings switched on it must be right, too. */
-  char text[8192] = "", line[256];
+  char text[16384] = "", line[256];
   FILE *file = fopen(GS_EXAMPLE, "r");
   while (fgets(line, sizeof line, file))
     strcat(text, line[0] == '#' && line[1] != ' ' && line[1] != '\n' ? line + 1 : line);

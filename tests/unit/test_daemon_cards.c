@@ -85,6 +85,29 @@ TEST(all_are_listed_by_their_index) {
   output_has("GPU 2: job 1");
 }
 
+static int count_cards(uint32_t details) {
+  struct gs_msg msg = wire_msg(GS_GET_STATUS, GS_GPU_ALL);
+  int fd = connect_to(it), count = 0;
+  msg.get_status.details = details;
+  tell(fd, &msg);
+  while ((msg = hear(fd)).type != GS_STATUS_END)
+    count += msg.type == GS_STATUS_CARD;
+  close(fd);
+  return count;
+}
+
+/* An older program would take the message for the end of the daemon. */
+TEST(what_cards_do_is_told_to_those_who_know_it) {
+  start("gpus=2");
+  ck_assert_int_eq(count_cards(GS_DETAILS_CARDS), 2);
+  ck_assert_int_eq(count_cards(GS_DETAILS_CARDS + 1), 2);
+  ck_assert_int_eq(count_cards(GS_DETAILS_JOBS), 0);
+  ck_assert_int_eq(count_cards(GS_DETAILS_NONE), 0);
+  show_status();
+  output_has("  61 C, 250 W, GPU 97 %, memory 40 %\n");
+  output_has("  62 C, 251 W, GPU 97 %, memory 40 %\n");
+}
+
 TEST(a_liar_changes_nothing) {
   start("gpus=1");
   int liar = register_client(it);

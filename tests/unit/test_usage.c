@@ -97,6 +97,53 @@ TEST(what_a_job_has_had_is_kept_as_it_ends) {
   ck_assert_uint_ge(span->event.at_ns - span->event.usage.since_ns, 6 * NS_PER_S);
 }
 
+/* NVML tells so of the card. */
+static void tell_energy(uint8_t card, uint64_t used_mj) {
+  struct card_readings *readings = &it.card_query.readings;
+  readings->at_ns = now_ns;
+  readings->until_ns = UINT64_MAX;
+  readings->count = 1;
+  readings->list[0] =
+      (struct card_reading){.uuid = {card}, .does = {.known = NVML_ENERGY, .energy_mj = used_mj}};
+  usage_on_readings(&it, now_ns);
+  usage_on_readings(&it, now_ns + 1); /* it is the same reading */
+}
+
+/* 100 W, of which one that holds the GPU has all. */
+TEST(energy_falls_to_the_job_that_holds_the_gpu) {
+  come(0, 7, 1);
+  come(1, 8, 1);
+  run(0);
+  tell_energy(1, 5000000);
+  pass(10 * NS_PER_S);
+  tell_energy(1, 6000000);
+  pass(300 * NS_PER_S);
+  uint64_t used_mj = peers[0].attachments[0]->energy_mj;
+  ck_assert_uint_ge(used_mj, 239 * UINT64_C(100000));
+  ck_assert_uint_le(used_mj, 311 * UINT64_C(100000));
+  ck_assert_uint_eq(peers[0].user->energy_mj, used_mj);
+  ck_assert_uint_eq(peers[1].user->energy_mj, 0);
+  tell_energy(1, 1000); /* another driver counts from 0: its power is not known yet */
+  pass(300 * NS_PER_S);
+  ck_assert_uint_eq(peers[0].attachments[0]->energy_mj - used_mj, 0);
+}
+
+TEST(energy_is_shared_out_among_jobs_that_hold_the_gpu_together) {
+  scheduler_set_mode(&it.scheduler, NULL, GS_MODE_OFF, now_ns, &it.actions);
+  for (int i = 0; i < 4; i++) {
+    come(i, 7, 1);
+    run(i);
+  }
+  tell_energy(1, 0);
+  pass(100 * NS_PER_S);
+  tell_energy(1, 100 * 100000);
+  uint64_t before_mj = peers[0].user->energy_mj;
+  pass(600 * NS_PER_S);
+  uint64_t used_mj = peers[0].user->energy_mj - before_mj;
+  ck_assert_uint_ge(used_mj, 500 * UINT64_C(100000));
+  ck_assert_uint_le(used_mj, 700 * UINT64_C(100000));
+}
+
 TEST(a_job_that_has_had_nothing_has_no_account) {
   come(0, 7, 1);
   pass(NS_PER_S);

@@ -7,18 +7,26 @@
  * Like cuMemFree, a free waits for the work that may use the memory. Waiting for a context would invalidate
  * the captures in it, so while one is open in the process, the free is put off: the address stays taken and
  * the bytes stay booked.
+ *
+ * A block that has lost its last allocation may become a spare: on the card and booked, for an allocation of
+ * the same size to come. Why: to make and to end a block costs the driver up to a dozen calls, a spare none.
+ * Invariant: all of a spare is RESIDENT, and only this process has ever written to it. Spares go before
+ * anything else leaves the card, waits for room or is refused; and when they have been idle for a second.
  */
 #include "memory/swap/blocks.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+#include "common/thread.h"
 #include "driver/driver.h"
 #include "gate/capture.h"
 #include "gate/contexts.h"
 #include "memory/budget.h"
 #include "memory/forked.h"
+#include "memory/memory_port.h"
 #include "memory/pinned.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
@@ -30,6 +38,12 @@
  * MiB. An allocation that takes half of a grain or more leaves half of the bound to those that are smaller,
  * because flags are, and a caching allocator takes many of 2 MiB. */
 #define STAYING_BYTES (UINT64_C(64) << 20)
+
+/* Why: others can't use what spares take. */
+#define SPARES_BYTES (UINT64_C(256) << 20)
+#define SPARES_PART 256 /* of the card, if that is less */
+#define SPARES_IDLE_NS NS_PER_S
+#define TRY_AGAIN_NS (10 * NS_PER_MS)
 
 /* ---- extents ---- */
 
@@ -85,14 +99,36 @@ static void split(struct space *space, struct extent *extent, uint64_t bytes) {
   list_hole(space, rest);
 }
 
+static void list_spare(struct space *space, struct block *block) {
+  block->spare = true;
+  block->next_spare = space->spares;
+  space->spares = block;
+  if (block->shared)
+    return;
+  atomic_fetch_add(&space->spare_bytes, block->bytes);
+  space->spares_since_ns = clock_now_ns();
+  if (!space->spares_watched)
+    memory_port.wake_timers();
+  space->spares_watched = true;
+}
+
+static void unlist_spare(struct space *space, struct block *block) {
+  struct block **link = &space->spares;
+  while (*link != block)
+    link = &(*link)->next_spare;
+  *link = block->next_spare;
+  block->spare = false;
+  atomic_fetch_sub(&space->spare_bytes, block->shared ? 0 : block->bytes);
+}
+
 static struct extent *take(struct space *space, struct extent *hole, uint64_t bytes) {
   unlist_hole(hole);
   hole->used = true;
   hole->block->used++;
   if (hole->block->shared)
     split(space, hole, bytes);
-  if (space->spare == hole->block)
-    space->spare = NULL;
+  if (hole->block->spare)
+    unlist_spare(space, hole->block);
   return hole;
 }
 
@@ -180,7 +216,7 @@ static CUresult reserve(struct block *block) {
   return driver.cuMemAddressReserve(&block->base, block->bytes, 0, 0, 0);
 }
 
-static struct block *describe(struct space *space, uint64_t bytes, bool shared) {
+static struct block *describe(struct space *space, uint64_t bytes, bool shared, bool by_handle) {
   size_t pieces = (bytes + PIECE_BYTES - 1) / PIECE_BYTES;
   struct block *block = calloc(1, sizeof *block + pieces * sizeof block->piece[0]);
   if (!block)
@@ -188,6 +224,7 @@ static struct block *describe(struct space *space, uint64_t bytes, bool shared) 
   block->space = space;
   block->bytes = bytes;
   block->shared = shared;
+  block->by_handle = by_handle;
   block->pieces = pieces;
   if (cover(block))
     return block;
@@ -196,8 +233,9 @@ static struct block *describe(struct space *space, uint64_t bytes, bool shared) 
 }
 
 /* Reserve addresses for a block and book its bytes; not yet one of the space, whose mutex is free. */
-static CUresult block_new(struct space *space, uint64_t bytes, bool shared, struct block **block) {
-  struct block *new = describe(space, bytes, shared);
+static CUresult block_new(struct space *space, uint64_t bytes, bool shared, bool by_handle,
+                          struct block **block) {
+  struct block *new = describe(space, bytes, shared, by_handle);
   if (!new) {
     log_warn("GPU %d: out of host memory for bookkeeping: an allocation is refused", space->device);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -258,33 +296,104 @@ static void destroy(struct space *space, struct block *block) {
   forget(block);
 }
 
-/* Make the allocation a hole; a block without allocations goes, but for one that is shared and on the card.
- */
+/* Memory that another process has made can't be shared again, so it is none for an allocation to come. */
+static bool has_foreign(const struct block *block) {
+  bool foreign = false;
+  for (size_t i = 0; i < block->pieces && !foreign; i++)
+    foreign = block->piece[i].foreign;
+  return foreign;
+}
+
+static bool has_shared_spare(const struct space *space) {
+  const struct block *spare = space->spares;
+  while (spare && !spare->shared)
+    spare = spare->next_spare;
+  return spare != NULL;
+}
+
+static uint64_t spares_most_bytes(CUdevice device) {
+  uint64_t part_bytes = device_card_bytes(device) / SPARES_PART;
+  return part_bytes < SPARES_BYTES ? part_bytes : SPARES_BYTES;
+}
+
+/* Of a closed space, memory that is free must not wait for others to be in want of it. */
+static bool may_become_spare(struct space *space, const struct block *block) {
+  if (space->backing != BACKING_SWAP || block->held || block->resident < block->pieces)
+    return false;
+  if (block->shared)
+    return !has_shared_spare(space);
+  return space->open && !block->aliases && !has_foreign(block) &&
+         atomic_load(&space->spare_bytes) + block->bytes <= spares_most_bytes(space->device);
+}
+
+/* Make the allocation a hole; a block without allocations becomes a spare, or goes. */
 static void block_release(struct space *space, struct extent *extent) {
   struct block *block = extent->block;
   give(space, extent);
   if (block->used)
     return;
-  bool keep = space->backing == BACKING_SWAP && !block->held && block->resident == block->pieces;
-  if (block->shared && keep && !space->spare)
-    space->spare = block;
-  else
+  if (!may_become_spare(space, block)) {
     destroy(space, block);
+    return;
+  }
+  for (size_t i = 0; i < block->pieces; i++)
+    copies_drop(space, block, i);
+  list_spare(space, block);
 }
 
-bool block_drop_spare(struct space *space) {
-  struct block *spare = space->spare;
-  space->spare = NULL;
-  if (spare)
+bool blocks_drop_spares(struct space *space) {
+  bool any = space->spares;
+  for (struct block *spare; (spare = space->spares);) {
+    unlist_spare(space, spare);
     destroy(space, spare);
-  return spare != NULL;
+  }
+  return any;
 }
 
-bool block_lock_and_drop_spare(struct space *space) {
+bool blocks_lock_and_drop_spares(struct space *space) {
   space_lock(space);
-  bool dropped = block_drop_spare(space);
+  bool dropped = blocks_drop_spares(space);
   space_unlock(space);
   return dropped;
+}
+
+static bool are_idle(const struct space *space, uint64_t now_ns) {
+  return space->spares_since_ns + SPARES_IDLE_NS <= now_ns;
+}
+
+static void *end_idle(void *argument) {
+  struct space *space = argument;
+  thread_begin("gpushare-spare");
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  if (are_idle(space, clock_now_ns()))
+    blocks_drop_spares(space);
+  space_unlock(space);
+  capture_unrelax(mode);
+  return NULL;
+}
+
+/* Why a thread: nothing that the daemon says may wait for the driver. */
+static uint64_t trim_space(struct space *space, uint64_t now_ns) {
+  if (!atomic_load(&space->total_bytes))
+    return UINT64_MAX;
+  if (!space_try_lock(space))
+    return now_ns + TRY_AGAIN_NS;
+  uint64_t due_ns = space->spares_since_ns + SPARES_IDLE_NS;
+  bool any = atomic_load(&space->spare_bytes), idle = any && are_idle(space, now_ns);
+  bool ends = idle && thread_start(NULL, end_idle, space) == 0;
+  space->spares_watched = any && !ends;
+  space_unlock(space);
+  return !any || ends ? UINT64_MAX : idle ? now_ns + SPARES_IDLE_NS : due_ns;
+}
+
+uint64_t blocks_trim(uint64_t now_ns) {
+  uint64_t next_ns = UINT64_MAX;
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    uint64_t look_ns = trim_space(space_of(device), now_ns);
+    next_ns = look_ns < next_ns ? look_ns : next_ns;
+  }
+  return next_ns;
 }
 
 void extents_release_doomed(struct space *space, CUcontext context) {
@@ -303,9 +412,11 @@ void extents_release_doomed(struct space *space, CUcontext context) {
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 static CUresult take_new(struct space *space, uint64_t block_bytes, uint64_t bytes, bool shared,
-                         struct extent **extent) {
+                         bool by_handle, struct extent **extent) {
   struct block *block;
-  CUresult result = block_new(space, block_bytes, shared, &block);
+  if (budget_free_bytes(space->device) < block_bytes)
+    blocks_lock_and_drop_spares(space);
+  CUresult result = block_new(space, block_bytes, shared, by_handle, &block);
   if (result != CUDA_SUCCESS)
     return result;
   space_lock(space);
@@ -330,20 +441,36 @@ static CUresult take_small(struct space *space, uint64_t bytes, struct extent **
   if (*extent)
     return CUDA_SUCCESS;
   uint64_t block_bytes = next_shared_bytes(space);
-  CUresult result = take_new(space, block_bytes, bytes, true, extent);
+  CUresult result = take_new(space, block_bytes, bytes, true, false, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && block_bytes > GRAIN_BYTES)
-    result = take_new(space, GRAIN_BYTES, bytes, true, extent);
+    result = take_new(space, GRAIN_BYTES, bytes, true, false, extent);
   return result;
 }
 
-static CUresult take_large(struct space *space, uint64_t bytes, struct extent **extent) {
-  if (bytes > UINT64_MAX - GRAIN_BYTES)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  return take_new(space, round_up(bytes, GRAIN_BYTES), bytes, false, extent);
+/* NULL: there is none of this size and kind. */
+static struct extent *take_spare(struct space *space, uint64_t block_bytes, bool by_handle) {
+  space_lock(space);
+  struct block *spare = space->spares;
+  while (spare && (spare->shared || spare->bytes != block_bytes || spare->by_handle != by_handle))
+    spare = spare->next_spare;
+  struct extent *extent = spare ? take(space, spare->extents, block_bytes) : NULL;
+  if (spare)
+    space_renew(space, spare);
+  space_unlock(space);
+  return extent;
 }
 
-CUresult extent_take(struct space *space, uint64_t bytes, struct extent **extent) {
-  return bytes < SHARED_BELOW_BYTES ? take_small(space, bytes, extent) : take_large(space, bytes, extent);
+static CUresult take_large(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
+  if (bytes > UINT64_MAX - GRAIN_BYTES)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  uint64_t block_bytes = round_up(bytes, GRAIN_BYTES);
+  *extent = take_spare(space, block_bytes, by_handle);
+  return *extent ? CUDA_SUCCESS : take_new(space, block_bytes, bytes, false, by_handle, extent);
+}
+
+CUresult extent_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
+  return bytes < SHARED_BELOW_BYTES ? take_small(space, bytes, extent)
+                                    : take_large(space, bytes, by_handle, extent);
 }
 
 static size_t fresh_run(const struct block *block, size_t i) {
@@ -385,7 +512,7 @@ CUresult extent_take_staying(struct space *space, uint64_t bytes, struct extent 
     return CUDA_SUCCESS;
   if (atomic_load(&space->total_bytes) >= bound_bytes || budget_free_bytes(space->device) < GRAIN_BYTES)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = block_new(space, GRAIN_BYTES, true, &block);
+  CUresult result = block_new(space, GRAIN_BYTES, true, false, &block);
   if (result != CUDA_SUCCESS)
     return result;
   space_lock(space);

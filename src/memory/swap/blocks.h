@@ -10,9 +10,9 @@
 
 #include "memory/swap/space.h"
 
-/* A hole in a shared block, or a new block, whose addresses and bytes of the budget are reserved. The memory
- * of a new block is not there yet. */
-CUresult extent_take(struct space *space, uint64_t bytes, struct extent **extent);
+/* A hole in a shared block, a spare of the same size, or a new block, whose addresses and bytes of the budget
+ * are reserved. The memory of a new block is not there yet. `by_handle`: see handles.h. */
+CUresult extent_take(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent);
 
 /* The same of memory that stays: `bytes` is a multiple of UNIT_BYTES, and the memory is there before anybody
  * else may have a hole in it. An error where too much stays already. */
@@ -26,7 +26,7 @@ CUresult block_map_fresh(struct space *space, struct block *block);
 void block_hold(struct space *space, struct block *block);
 
 /* The end of an allocation: waits for the work of its context, unless it is `finished`. A block without
- * allocations goes, but for one that is shared and on the card. */
+ * allocations goes, unless it becomes a spare. */
 void extent_free(struct extent *extent, bool finished);
 
 /* Do the frees that were put off, as far as that can be done. */
@@ -35,10 +35,13 @@ void extents_reap(struct space *space);
 /* Do those of the context (NULL: all): no work uses the memory any more. With the mutex held. */
 void extents_release_doomed(struct space *space, CUcontext context);
 
-/* Give up the shared block that is kept for the next small allocation. False: there is none. With the mutex
- * held, and without. */
-bool block_drop_spare(struct space *space);
-bool block_lock_and_drop_spare(struct space *space);
+/* Give up all spares. False: there is none. With the mutex held, and without. */
+bool blocks_drop_spares(struct space *space);
+bool blocks_lock_and_drop_spares(struct space *space);
+
+/* Where spares have been idle for a while, start a thread that gives them up. Returns when to look again
+ * (UINT64_MAX: no need). Any thread; the lock of no space is held. */
+uint64_t blocks_trim(uint64_t now_ns);
 
 /* A range that all blocks there have ever been are in, and all their aliases: outside of it nobody has to
  * look. */

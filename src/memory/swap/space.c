@@ -104,11 +104,25 @@ void piece_become(struct space *space, struct block *block, size_t i, enum piece
 
 /* ---- blocks ---- */
 
-void space_link(struct space *space, struct block *block) {
+static void list_newest(struct space *space, struct block *block) {
   block->age = ++space->next_age;
+  block->newer = NULL;
   block->older = space->newest;
   *(space->newest ? &space->newest->newer : &space->oldest) = block;
   space->newest = block;
+}
+
+static void unlist(struct space *space, struct block *block) {
+  *(block->newer ? &block->newer->older : &space->newest) = block->older;
+  *(block->older ? &block->older->newer : &space->oldest) = block->newer;
+  if (space->evict_from == block)
+    space->evict_from = block->older;
+  if (space->restore_from == block)
+    space->restore_from = block->newer;
+}
+
+void space_link(struct space *space, struct block *block) {
+  list_newest(space, block);
   if (!space->restore_from)
     space->restore_from = block;
   for (size_t i = 0; i < block->pieces; i++)
@@ -121,15 +135,16 @@ void space_link(struct space *space, struct block *block) {
 void space_unlink(struct space *space, struct block *block) {
   for (size_t i = 0; i < block->pieces; i++)
     count(space, block, i, -1);
-  *(block->newer ? &block->newer->older : &space->newest) = block->older;
-  *(block->older ? &block->older->newer : &space->oldest) = block->newer;
-  if (space->evict_from == block)
-    space->evict_from = block->older;
-  if (space->restore_from == block)
-    space->restore_from = block->newer;
+  unlist(space, block);
   atomic_fetch_sub(&space->total_bytes, block->bytes);
   space->resized = true;
   space->shared_bytes -= block->shared ? block->bytes : 0;
+}
+
+void space_renew(struct space *space, struct block *block) {
+  unlist(space, block);
+  list_newest(space, block);
+  space->evict_from = block;
 }
 
 bool space_is_empty(struct space *space) {
@@ -151,7 +166,6 @@ void space_let_go(struct space *space, struct block *block) {
   *(block->newer ? &block->newer->older : &space->held) = block->older;
   if (block->older)
     block->older->newer = block->newer;
-  block->newer = NULL;
   block->held = false;
   atomic_fetch_sub(&space->held_bytes, block->bytes);
   space_link(space, block);

@@ -92,6 +92,8 @@ struct block {
   bool shared;
   bool held;      /* shared with other processes: it stays on the card, in no sum of its space (lending.h) */
   bool by_handle; /* memory of cuMemCreate: the program reaches it at its aliases only */
+  bool spare;     /* in the list of spares */
+  struct block *next_spare;
   struct alias *aliases;
   size_t used;             /* extents that are allocations */
   struct extent *extents;  /* the first */
@@ -150,15 +152,18 @@ struct space {
   struct block *evict_from;   /* no newer block has RESIDENT pieces */
   struct block *restore_from; /* no older block has FRESH or AWAY ones */
   uint64_t next_age;
-  uint64_t missing_bytes; /* in pieces that are not RESIDENT */
-  uint64_t shared_bytes;  /* of shared blocks */
-  struct block *spare;    /* a shared block without allocations, kept for the next */
+  uint64_t missing_bytes;   /* in pieces that are not RESIDENT */
+  uint64_t shared_bytes;    /* of shared blocks */
+  struct block *spares;     /* without allocations, kept for the next ones; the newest first */
+  uint64_t spares_since_ns; /* none has come since */
+  bool spares_watched;      /* blocks_trim will look again */
   struct extent *holes[HOLE_CLASSES];
   struct extent *doomed;                    /* frees that were put off (blocks.c) */
   uint64_t refund_bytes, refund_held_bytes; /* to be given back to the budget when the mutex is free again */
   _Atomic uint64_t resident_bytes, total_bytes;
   _Atomic uint64_t held_bytes;
-  _Atomic uint64_t kept_bytes; /* slots of pieces that are RESIDENT */
+  _Atomic uint64_t spare_bytes; /* of spares that are not shared */
+  _Atomic uint64_t kept_bytes;  /* slots of pieces that are RESIDENT */
   struct mover mover;
   struct looks looks;
 };
@@ -178,6 +183,9 @@ void space_unlock(struct space *space);
 /* In and out of the list of blocks: all pieces are FRESH. */
 void space_link(struct space *space, struct block *block);
 void space_unlink(struct space *space, struct block *block);
+
+/* As if it had just been made, and mapped: all pieces are RESIDENT. */
+void space_renew(struct space *space, struct block *block);
 
 /* No lock. */
 bool space_is_empty(struct space *space);

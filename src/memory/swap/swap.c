@@ -16,6 +16,7 @@
 #include "memory/deferred.h"
 #include "memory/forked.h"
 #include "memory/memory_port.h"
+#include "memory/pinned.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
@@ -119,8 +120,6 @@ static void wait_for_room(struct arrival *arrival) {
  * time is up. */
 static bool wait_for_card(struct arrival *arrival) {
   struct space *space = arrival->space;
-  if (block_lock_and_drop_spare(space))
-    return true;
   if (memory_port.room_bytes(space->device) == UINT64_MAX)
     return false;
   uint64_t now_ns = clock_now_ns();
@@ -143,7 +142,9 @@ static CUresult make_resident(struct space *space, struct block *block) {
   struct arrival arrival = {.space = space, .block = block};
   CUresult result;
   while (!arrive(&arrival, &result))
-    if (!arrival.refused)
+    if (blocks_lock_and_drop_spares(space))
+      continue;
+    else if (!arrival.refused)
       wait_for_room(&arrival);
     else if (!wait_for_card(&arrival))
       return CUDA_ERROR_OUT_OF_MEMORY;
@@ -168,19 +169,10 @@ static CUresult free_swap(const struct allocation *taken, bool finished) {
 
 static uint64_t whole_units(uint64_t bytes) { return (bytes + UNIT_BYTES - 1) / UNIT_BYTES * UNIT_BYTES; }
 
-/* A restore that has come first has opened its pieces, which does no harm. */
-static void set_by_handle(struct space *space, struct block *block) {
-  space_lock(space);
-  block->by_handle = true;
-  space_unlock(space);
-}
-
 static CUresult alloc_once(struct space *space, uint64_t bytes, bool by_handle, struct extent **extent) {
-  CUresult result = extent_take(space, bytes, extent);
+  CUresult result = extent_take(space, bytes, by_handle, extent);
   if (result != CUDA_SUCCESS)
     return result;
-  if (by_handle)
-    set_by_handle(space, (*extent)->block);
   result = make_resident(space, (*extent)->block);
   if (result != CUDA_SUCCESS)
     extent_free(*extent, true);
@@ -208,6 +200,20 @@ static CUresult enter(CUdeviceptr *address, size_t bytes, const struct allocatio
 
 static _Atomic bool used[DEVICES];
 
+uint64_t swap_spare_bytes(CUdevice device) {
+  return swap_is_used(device) ? atomic_load(&space_of(device)->spare_bytes) : 0;
+}
+
+uint64_t swap_drop_spares(CUdevice device) {
+  uint64_t bytes = swap_spare_bytes(device);
+  if (!bytes)
+    return 0;
+  CUstreamCaptureMode mode = capture_relax();
+  bool dropped = blocks_lock_and_drop_spares(space_of(device));
+  capture_unrelax(mode);
+  return dropped ? bytes : 0;
+}
+
 bool swap_is_used(CUdevice device) { return atomic_load_explicit(&used[device], memory_order_relaxed); }
 
 uint64_t swap_copies_bytes(CUdevice device) {
@@ -219,6 +225,7 @@ CUresult swap_take(struct space *space, uint64_t bytes, bool by_handle, struct e
   extents_reap(space);
   deferred_reap_for_more();
   atomic_store(&used[space->device], true);
+  reserves_set_spares(swap_drop_spares);
   CUresult result = alloc_once(space, bytes, by_handle, extent);
   if (result == CUDA_ERROR_OUT_OF_MEMORY && deferred_reap_all())
     result = alloc_once(space, bytes, by_handle, extent);
@@ -275,14 +282,14 @@ CUresult swap_alloc_small(CUdeviceptr *address, size_t bytes, const struct alloc
 
 /* ---- moves ---- */
 
-/* The block that is kept for later leaves before any contents, and makes way for those that come. */
+/* Spares leave before any contents, and make way for those that come. */
 static enum memory_progress move(struct space *space, uint64_t room_bytes, uint64_t *short_bytes) {
   uint64_t lacking_bytes = 0;
   bool outward = atomic_load(&space->resident_bytes) > room_bytes;
-  if (outward && block_drop_spare(space))
+  if (outward && blocks_drop_spares(space))
     return MEMORY_MOVED;
   enum memory_progress progress = mover_step(space, room_bytes, &lacking_bytes);
-  if (progress == MEMORY_SHORT && block_drop_spare(space))
+  if (progress == MEMORY_SHORT && blocks_drop_spares(space))
     return MEMORY_MOVED;
   *short_bytes = progress == MEMORY_SHORT ? lacking_bytes : *short_bytes;
   return progress;
@@ -450,11 +457,11 @@ static void forget_work(struct space *space, CUcontext context, bool alive) {
 /* Without memory, too, what moves it goes with the context: another one may get the same handle. */
 static void context_leaving(CUcontext context) {
   CUstreamCaptureMode mode = capture_relax();
+  for (size_t i = 0; i < SPACES; i++)
+    blocks_lock_and_drop_spares(space_at(i));
   bool alive = anything() && finish_work(context);
   for (size_t i = 0; i < SPACES; i++)
     forget_work(space_at(i), context, alive);
-  for (size_t i = 0; i < SPACES; i++)
-    block_lock_and_drop_spare(space_at(i));
   capture_unrelax(mode);
 }
 
@@ -464,7 +471,7 @@ static void context_left(CUcontext context) {
   CUstreamCaptureMode mode = capture_relax();
   free_listed(context);
   for (size_t i = 0; i < SPACES; i++)
-    block_lock_and_drop_spare(space_at(i));
+    blocks_lock_and_drop_spares(space_at(i));
   capture_unrelax(mode);
 }
 

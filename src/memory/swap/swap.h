@@ -29,6 +29,13 @@ bool swap_is_used(CUdevice device);
 /* Of what is on the card, so much has a copy in host memory. Any thread, no lock. */
 uint64_t swap_copies_bytes(CUdevice device);
 
+/* Of what is booked, so much is kept for allocations to come and can be given up at once: the program may
+ * have it. Any thread, no lock. */
+uint64_t swap_spare_bytes(CUdevice device);
+
+/* Give it up. Returns how many bytes that was. Takes the space's mutex. */
+uint64_t swap_drop_spares(CUdevice device);
+
 struct space;
 struct extent;
 

@@ -245,31 +245,78 @@ END_TEST
 
 /* ---- giving way in pauses ---- */
 
-static void want(void) {
-  gpu->machine.holding = gpu->machine.requested = false;
-  machine_want(&gpu->machine, &(struct sight){.now_ns = now_ns, .needed = true}, &(struct orders){0});
+static struct sight sight_now(void) { return (struct sight){.now_ns = now_ns, .needed = true}; }
+
+/* It is granted the GPU, where its memory takes so long to come, and gives it up in a pause, which then goes
+ * on for so long. Returns how long the next one must last. */
+static uint64_t turn(uint64_t restore_ns, uint64_t rest_ns) {
+  struct machine *machine = &gpu->machine;
+  struct orders orders = {0};
+  struct gs_msg granted = wire_msg(GS_LOCK_OK, 0), wanted = wire_msg(GS_LOCK_WANTED, 0);
+  granted.epoch = wanted.epoch = machine->epoch + 1;
+  struct sight sight = sight_now();
+  machine_hear(machine, &granted, &sight, &orders);
+  now_ns += restore_ns;
+  sight = sight_now();
+  machine_tried(machine, true, &sight, &orders);
+  machine_hear(machine, &wanted, &sight, &orders);
+  machine_idle(machine, machine->epoch, machine->generation, now_ns, &orders);
+  machine_begin_release(machine);
+  sight.needed = false;
+  machine_end_release(machine, 0, &sight, &orders);
+  now_ns += rest_ns;
+  sight = sight_now();
+  machine_want(machine, &sight, &orders);
+  return machine_patience_ns(machine);
 }
 
-static uint64_t give_way_for(uint64_t pause_ns) {
-  gpu->machine.gave_way_ns = now_ns;
-  now_ns += pause_ns;
-  want();
-  return machine_patience_ns(&gpu->machine);
-}
+#define COST_NS (100 * NS_PER_MS)
 
-/* A hand-over costs 100 ms here. */
 START_TEST(who_pauses_for_long_gives_way_at_once) {
-  gpu->machine.handover_ns = 100 * NS_PER_MS;
-  want(); /* it has not given way */
-  ck_assert_uint_eq(machine_patience_ns(&gpu->machine), 100 * NS_PER_MS);
-  ck_assert_uint_eq(give_way_for(NS_PER_S), 25 * NS_PER_MS);
+  ck_assert_uint_eq(turn(COST_NS, NS_PER_S), 25 * NS_PER_MS);
   for (int i = 0; i < 3; i++)
-    give_way_for(NS_PER_S);
-  ck_assert_uint_eq(give_way_for(NS_PER_S), NS_PER_MS / 2);
-  ck_assert_uint_eq(give_way_for(5 * NS_PER_MS), 2 * NS_PER_MS);
-  for (int i = 0; i < 3; i++)
-    give_way_for(5 * NS_PER_MS);
-  ck_assert_uint_eq(give_way_for(5 * NS_PER_MS), 100 * NS_PER_MS);
+    turn(COST_NS, NS_PER_S);
+  ck_assert_uint_eq(turn(COST_NS, NS_PER_S), NS_PER_MS / 2);
+}
+END_TEST
+
+/* A pause that is shorter than a hand-over is not worth one. */
+START_TEST(who_pauses_shortly_is_let_be) {
+  ck_assert_uint_eq(turn(COST_NS, 10 * NS_PER_MS), COST_NS);
+  gpu->machine.patience = (struct patience){0};
+  for (int i = 0; i < 5; i++)
+    turn(COST_NS, NS_PER_S);
+  ck_assert_uint_eq(turn(COST_NS, 10 * NS_PER_MS), 21 * NS_PER_MS);
+}
+END_TEST
+
+/* Of pauses of either kind, few of the short ones are believed. */
+START_TEST(short_pauses_are_remembered_among_long_ones) {
+  uint64_t waited_ns = 0;
+  unsigned mistakes = 0, long_ones = 0;
+  for (unsigned i = 0; i < 1000; i++) {
+    uint64_t pause_ns = i % 10 ? 3 * NS_PER_MS : NS_PER_S, patience_ns = machine_patience_ns(&gpu->machine);
+    if (pause_ns <= patience_ns)
+      continue;
+    mistakes += i % 10 > 0;
+    long_ones += i % 10 == 0;
+    waited_ns += patience_ns;
+    turn(COST_NS, pause_ns - patience_ns);
+  }
+  ck_assert_uint_eq(long_ones, 100);
+  ck_assert_uint_ge(mistakes, 2); /* it is tried again */
+  ck_assert_uint_le(mistakes, 8);
+  ck_assert_uint_le(waited_ns, 8 * COST_NS);
+}
+END_TEST
+
+/* A hand-over that moved nothing says little of the next one. */
+START_TEST(what_a_hand_over_costs_is_not_forgotten_at_once) {
+  turn(COST_NS, 0);
+  ck_assert_uint_eq(turn(0, 0), COST_NS / 2);
+  for (int i = 0; i < 20; i++)
+    turn(0, 0);
+  ck_assert_uint_eq(machine_patience_ns(&gpu->machine), 2 * NS_PER_MS);
 }
 END_TEST
 
@@ -498,6 +545,9 @@ int main(void) {
                                 where_nothing_can_be_stopped_the_gate_is_shut,
                                 it_goes_on_for_what_needs_that,
                                 who_pauses_for_long_gives_way_at_once,
+                                who_pauses_shortly_is_let_be,
+                                short_pauses_are_remembered_among_long_ones,
+                                what_a_hand_over_costs_is_not_forgotten_at_once,
                                 only_a_watched_job_tells,
                                 of_some_only_whether_they_work_is_told,
                                 what_rests_by_its_share_tells_nothing_new,

@@ -78,6 +78,7 @@ struct memory_bounds client_bounds(CUdevice device) {
   return (struct memory_bounds){.why = GS_REFUSAL_SPENT};
 }
 
+static void client_wake(void) {}
 void client_order_moves(CUdevice device) { fake.move_orders += device == 0; }
 uint64_t client_capacity(CUdevice device) { return device ? 1 : 0; }
 bool fake_stopped; /* what the process has submitted to device 0 stands still */
@@ -121,6 +122,7 @@ const struct memory_port memory_port = {.mode = client_memory_mode,
                                         .room_wait = client_room_wait,
                                         .room_await = client_room_await,
                                         .order_moves = client_order_moves,
+                                        .wake_timers = client_wake,
                                         .falls_short = client_memory_short,
                                         .is_stopped = client_is_stopped};
 

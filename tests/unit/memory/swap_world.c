@@ -73,6 +73,7 @@ bool client_room_wait(CUdevice device, uint64_t bytes) {
 }
 
 void reserves_waited(void) {}
+void reserves_set_spares(uint64_t (*drop)(CUdevice device)) { (void)drop; }
 
 int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
   return budget_reserve(device, backing, bytes, false);
@@ -84,6 +85,8 @@ void client_memory_short(CUdevice device, uint64_t bytes) {
     world.on_short();
 }
 
+static void client_wake(void) { world.timer_wakes++; }
+
 const struct memory_port memory_port = {.mode = client_memory_mode,
                                         .capacity = client_capacity,
                                         .bounds = client_bounds,
@@ -91,6 +94,7 @@ const struct memory_port memory_port = {.mode = client_memory_mode,
                                         .report = client_memory_report,
                                         .room_bytes = client_room_bytes,
                                         .room_wait = client_room_wait,
+                                        .wake_timers = client_wake,
                                         .falls_short = client_memory_short,
                                         .is_stopped = client_is_stopped};
 

@@ -34,6 +34,7 @@ struct world {
   bool in_flight; /* a call that came in before the gate was shut */
   bool leaving;   /* every context is being destroyed */
   int held;       /* contexts that nobody may destroy now */
+  unsigned timer_wakes;
 };
 
 extern struct world world;

@@ -8,8 +8,10 @@
 #include "memory/backend.h"
 #include "memory/forked.h"
 #include "memory/memory.h"
+#include "memory/pinned.h"
 #include "memory/reach.h"
 #include "memory/swap/slabs.h"
+#include "memory/swap/swap.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -96,6 +98,7 @@ START_TEST(plain_memory_comes_and_goes_by_the_piece) {
   ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
   ck_assert_uint_eq(fake.frees, 0); /* the driver does not know it */
   ck_assert_uint_eq(fake.context_synchronizations, 1);
+  ck_assert_uint_eq(swap_drop_spares(0), 40 * MIB);
   ck_assert_uint_eq(fake.mapped_bytes + fake.reserved_ranges, 0);
   expect_usage(0, 0, 0);
 }
@@ -109,6 +112,7 @@ START_TEST(pitched_memory_too) {
   ck_assert_uint_eq(pitch, 1024);
   ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
   ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
+  swap_drop_spares(0);
   ck_assert_uint_eq(fake.mapped_bytes, 0);
 }
 END_TEST
@@ -116,10 +120,23 @@ END_TEST
 START_TEST(the_card_is_told_as_its_own) {
   size_t left, total;
   start(GS_MEMORY_SWAP);
-  get(40 * MIB);
+  CUdeviceptr address = get(40 * MIB);
   ck_assert_int_eq(hook_cuMemGetInfo_v2(&left, &total), CUDA_SUCCESS);
   ck_assert_uint_eq(total, FAKE_CARD_BYTES);
   ck_assert_uint_eq(left, FAKE_CARD_BYTES - 40 * MIB);
+  ck_assert_int_eq(hook_cuMemFree_v2(address), CUDA_SUCCESS);
+  ck_assert_int_eq(hook_cuMemGetInfo_v2(&left, &total), CUDA_SUCCESS);
+  ck_assert_uint_eq(left, FAKE_CARD_BYTES);
+  ck_assert_uint_eq(swap_spare_bytes(0), 40 * MIB);
+}
+END_TEST
+
+START_TEST(spares_make_way_for_what_stays) {
+  start(GS_MEMORY_SWAP);
+  ck_assert_int_eq(hook_cuMemFree_v2(get(40 * MIB)), CUDA_SUCCESS);
+  ck_assert_uint_eq(swap_spare_bytes(0), 40 * MIB);
+  ck_assert_int_eq(pinned_reserve(0, BACKING_PINNED_OTHER, FAKE_CARD_BYTES), 0);
+  ck_assert_uint_eq(swap_spare_bytes(0), 0);
 }
 END_TEST
 
@@ -133,6 +150,7 @@ START_TEST(a_free_in_stream_order_waits_for_the_stream) {
   ck_assert_uint_eq(fake.mapped_bytes, 10 * MIB);
   fake.events_pending = false;
   get(2 * MIB);
+  swap_drop_spares(0);
   ck_assert_uint_eq(fake.mapped_bytes, 4 * MIB);
   ck_assert_uint_eq(fake.context_synchronizations, 0);
   ck_assert_uint_eq(fake.strict_calls, 0);
@@ -162,6 +180,7 @@ START_TEST(emulated_pools_draw_on_swap_memory) {
   ck_assert_ptr_eq(pool, FAKE_DEFAULT_POOL);
   ck_assert_int_eq(hook_cuMemFreeAsync(address, NULL), CUDA_SUCCESS);
   get(2 * MIB);
+  swap_drop_spares(0);
   ck_assert_uint_eq(fake.mapped_bytes, 2 * MIB);
 }
 END_TEST
@@ -462,6 +481,7 @@ int main(void) {
   tcase_add_test(cases, plain_memory_comes_and_goes_by_the_piece);
   tcase_add_test(cases, pitched_memory_too);
   tcase_add_test(cases, the_card_is_told_as_its_own);
+  tcase_add_test(cases, spares_make_way_for_what_stays);
   tcase_add_test(cases, a_free_in_stream_order_waits_for_the_stream);
   tcase_add_test(cases, pools_stay_managed_where_the_driver_has_such);
   tcase_add_loop_test(cases, emulated_pools_draw_on_swap_memory, 0, 2);

@@ -356,15 +356,15 @@ START_TEST(a_free_waits_for_work_but_not_within_a_capture) {
   real = driver;
   driver.cuCtxSynchronize = count_synchronize;
   world_open();
-  void *one = world_get(2 * MIB), *two = world_get(2 * MIB);
+  void *one = world_get(6 * MIB), *two = world_get(6 * MIB);
   world_free(one);
   ck_assert_int_eq(synchronized, 1);
   world.capturing = true;
   world_free(two);
   ck_assert_int_eq(synchronized, 1);
-  ck_assert_uint_eq(backend_swap.needed_bytes(0), 2 * MIB); /* put off */
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 6 * MIB); /* put off */
   void *three = world_get(2 * MIB);
-  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 8 * MIB);
   world.capturing = false;
   world_free(world_get(1));
   ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB); /* three, and the shared block that is kept */
@@ -762,16 +762,16 @@ START_TEST(a_free_in_stream_order_ends_with_the_context_of_its_stream) {
   pthread_t thread;
   void *memory;
   world_open();
-  ck_assert_int_eq(world_try(_i ? context : world.context[0], 3 * MIB, &memory), CUDA_SUCCESS);
+  ck_assert_int_eq(world_try(_i ? context : world.context[0], 5 * MIB, &memory), CUDA_SUCCESS);
   driver.cuCtxPushCurrent_v2(context);
   ck_assert_int_eq(driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
   ck_assert_int_eq(driver.cuLaunchHostFunc(stream, await_leave, NULL), CUDA_SUCCESS);
-  ck_assert_int_eq(driver.cuMemsetD8Async((uintptr_t)memory, 7, 3 * MIB, stream), CUDA_SUCCESS);
+  ck_assert_int_eq(driver.cuMemsetD8Async((uintptr_t)memory, 7, 5 * MIB, stream), CUDA_SUCCESS);
   driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
   ck_assert(account_take(&account_addresses, (uintptr_t)memory, &taken));
   ck_assert_int_eq(deferred_free(&taken, stream), CUDA_SUCCESS);
   deferred_reap();
-  ck_assert_uint_eq(backend_swap.needed_bytes(0), 4 * MIB);
+  ck_assert_uint_eq(backend_swap.needed_bytes(0), 6 * MIB);
   pthread_create(&thread, NULL, give_leave, NULL);
   deferred_context_destroyed(context, true);
   ck_assert(atomic_load(&may_go_on));

@@ -1,0 +1,129 @@
+"""A program like a training with PyTorch, whose allocator keeps what is freed: `torch` is played, over the driver by
+ctypes. Checks when its cache is emptied. cacher.py empties | flat | fails | captures | keeps"""
+import ctypes
+import select
+import sys
+import time
+import types
+
+cuda = ctypes.CDLL("libcuda.so.1")
+LIVE, ACTIVATION, COUNT = 16 << 20, 16 << 20, 4
+mode = sys.argv[1]
+
+
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    if result:
+        sys.exit(f"error {name}: {result}")
+
+
+class Allocator:
+    def __init__(self):
+        self.used, self.free, self.emptied, self.wrong, self.told = 0, [], 0, 0, []
+
+    def take(self, size):
+        self.used += size
+        if self.free:
+            return self.free.pop()
+        address = ctypes.c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address
+
+    def tell(self, device):
+        self.told.append(self.used)
+        return self.used
+
+    def empty(self):
+        """Where there is least of what has been told, or it has not changed."""
+        rise = max(self.told) - min(self.told)
+        if (rise > min(self.told) // 8) == (mode == "flat") or self.used > min(self.told) + rise // 8:
+            self.wrong += 1
+        self.told = []
+        self.emptied += 1
+        while self.free:
+            call("cuMemFree_v2", self.free.pop())
+        if mode == "fails":
+            raise RuntimeError("said by torch")
+
+
+def play_torch(allocator):
+    torch = types.ModuleType("torch")
+    torch.cuda = types.ModuleType("torch.cuda")
+    torch.cuda.is_initialized = lambda: True
+    torch.cuda.memory_allocated = allocator.tell
+    torch.cuda.empty_cache = allocator.empty
+    sys.modules["torch"] = torch
+
+
+def main():
+    device, context, module, spin = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuInit", 0)
+    call("cuDeviceGet", ctypes.byref(device), 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(b"// gpushare test kernels"))
+    call("cuModuleGetFunction", ctypes.byref(spin), module, b"gs_spin")
+    allocator = Allocator()
+    play_torch(allocator)
+    live = allocator.take(LIVE)
+    call("cuMemsetD32_v2", live, ctypes.c_uint(7), ctypes.c_size_t(LIVE // 4))
+    time_ns = ctypes.c_uint64(1000000)
+    parameters = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(time_ns), ctypes.c_void_p))
+    events = [ctypes.c_void_p(), ctypes.c_void_p()]
+    for event in events:
+        call("cuEventCreate", ctypes.byref(event), 0)
+
+    def keep_pace():
+        """Two steps ahead of the GPU, which is never idle: else the turn would be given back."""
+        call("cuEventSynchronize", events[0])
+        call("cuEventRecord", events[0], None)
+        events.reverse()
+
+    def iterate(launches):
+        taken = []
+        for _ in range(COUNT):
+            taken.append(allocator.take(ACTIVATION))
+            if launches:
+                call("cuMemsetD32_v2", taken[-1], ctypes.c_uint(1), ctypes.c_size_t(ACTIVATION // 4))
+                call("cuLaunchKernel", spin, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+            else:
+                time.sleep(0.001)
+        if launches:
+            keep_pace()
+        for address in taken:
+            allocator.free.append(address)
+            allocator.used -= ACTIVATION
+
+    iterate(True)
+    before = allocator.emptied
+    print("begun", flush=True)
+    if mode == "captures":
+        stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
+        call("cuStreamCreate", ctypes.byref(stream), 1)
+        call("cuStreamBeginCapture_v2", stream, 2)
+        end_s = time.monotonic() + 2
+        while time.monotonic() < end_s:
+            iterate(False)
+        allocator.wrong += allocator.emptied - before
+        call("cuStreamEndCapture", stream, ctypes.byref(graph))
+    elif mode == "keeps":
+        for _ in range(150):
+            iterate(True)
+        allocator.wrong += allocator.emptied - before
+    else:
+        said = False
+        while not select.select([sys.stdin], [], [], 0)[0]:  # the other one needs somebody to take turns with
+            if mode == "flat":
+                call("cuLaunchKernel", spin, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+                keep_pace()
+            else:
+                iterate(True)
+            if allocator.emptied >= 2 and not said:
+                said = True
+                print("enough", flush=True)
+    word = ctypes.c_uint()
+    call("cuMemcpyDtoH_v2", ctypes.byref(word), live, ctypes.c_size_t(4))
+    print("ok" if word.value == 7 and not allocator.wrong else f"{allocator.wrong} times at the wrong moment", flush=True)
+
+
+main()
