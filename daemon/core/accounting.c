@@ -351,7 +351,6 @@ void books_set_used(struct sched_job *job, uint64_t used_bytes, uint64_t pinned_
   set_pinned_reach(job, max_u64(min_u64(job->pinned_reach_bytes, unasked_bytes), job->pinned_bytes));
   books_set_resident(job, job->resident_bytes);
   books_assume_resident(job);
-  occupancy_judge(gpu);
 }
 
 /* What the job alleges is no more than card and host have. */
@@ -404,7 +403,8 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
  * can: with all that it may have without asking, beside all that others may pin without asking. Only jobs of
  * a lower class are not asked for: a production job may pin what an opportunistic one needs, and never the
  * other way round. If a job's superiors keep it from running already, those of its own class and below still
- * leave it what it needs beside them alone.
+ * leave it what it needs beside them alone. If a job that runs would not fit beside what others may pin
+ * without asking, nobody may pin more than that.
  *
  * A job that can't run for other reasons, even with the whole capacity, keeps nothing from others. Jobs with
  * page faults run beside whatever is pinned, and so do those that have nothing that could leave.
@@ -435,6 +435,11 @@ static uint64_t left_beside(const struct sched_job *job, const struct sched_job 
   return bound_bytes - need_bytes - others_bytes;
 }
 
+/* It runs, perhaps only until others pin what they may without asking. */
+static bool runs_for_now(const struct sched_job *job) {
+  return !job->alleged_bytes && !sched_job_too_big(job);
+}
+
 /* How much the job may pin. */
 static uint64_t pinnable_bytes(const struct sched_job *job) {
   const struct sched_gpu *gpu = job->gpu;
@@ -460,7 +465,7 @@ static uint64_t pinnable_bytes(const struct sched_job *job) {
     uint64_t superiors_bytes = gpu->pinned_bytes - upto[i].pinned_bytes;
     uint64_t left_bytes = left_beside(job, other, others_bytes + superiors_bytes);
     if (left_bytes == UINT64_MAX)
-      left_bytes = left_beside(job, other, others_bytes);
+      left_bytes = runs_for_now(other) ? 0 : left_beside(job, other, others_bytes);
     most_bytes = min_u64(most_bytes, left_bytes);
   }
   return max_u64(most_bytes, job->pinned_reach_bytes);
@@ -717,27 +722,26 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
 
 /*
  * Unified memory occupies nothing until it is touched. So in mode auto, jobs that have more than fits run
- * together as long as less than OCCUPIED_PERCENT of what there is for them is in use.
+ * together while less than OCCUPIED_PERCENT of what there is for them is in use.
  *
- * The driver tells of processes without their unified memory. So what counts is the card's memory in use,
- * whoever has it, without what is taken by processes that are no jobs, as far as that is known. Where the
- * capacity is less than the card, other processes' memory counts as that of jobs: turns begin too early, not
- * too late. What jobs pin counts at once, and not only from the next look on.
+ * The driver tells of single processes without their unified memory. So the card's memory in use counts,
+ * whoever has it, without what processes take that are no jobs, as far as that is known. If the capacity is
+ * less than the card, other processes' memory counts as that of jobs: turns begin too early, not too late.
+ * What jobs pin counts at once, and not only from the next look on.
  *
- * Page faults evict others' memory once the card is full, and not before. So nothing thrashes yet where turns
- * begin. The tenth that is left is for contexts and for what is touched between two looks.
+ * Page faults evict memory once the card is full, and not before. So nothing thrashes yet when turns begin.
+ * The tenth that is left is for contexts, and for what is touched between two looks.
  *
  * Turns that were needed once stay until the jobs have an eighth less than the most that they have had since.
- * So they never come and go with the looks. They are needed, too, if figures that let jobs run together are
- * missing for two looks. If there have been none yet, allocations count until there are.
+ * So turns never come and go with the looks. If figures that let jobs run together are missing for two looks,
+ * turns are needed likewise. Before the first figure, allocations count.
  *
- * Allocations count, too, where some job has memory without page faults: what is evicted of it comes back in
- * a turn only. And where a production job is: it never shares the card with others for what they have not
- * touched yet.
+ * Allocations count, too, beside memory without page faults: what is evicted of that comes back in a turn
+ * only. They count beside a production job: others' untouched memory is no reason to share the card with
+ * them.
  */
 
 #define OCCUPIED_PERCENT 90
-#define OCCUPANCY_NS (2 * SCHED_LOOK_NS)
 
 uint64_t sched_gpu_occupied_bytes(const struct sched_gpu *gpu) {
   uint64_t bytes = add_u64(gpu->occupancy.unpinned_bytes, gpu->pinned_bytes);

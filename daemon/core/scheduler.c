@@ -299,12 +299,11 @@ void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, 
 /* A figure that changes nothing needs no plan. */
 void scheduler_set_occupied(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns, uint64_t now_ns,
                             struct sched_change *change) {
-  bool needed = gpu->occupancy.needed_bytes > 0;
-  if (now_ns - at_ns >= 2 * SCHED_LOOK_NS)
+  if (now_ns - at_ns >= OCCUPANCY_NS)
     return;
   occupancy_note(gpu, bytes, at_ns);
   turns_touch(gpu);
-  if (turns_are_needed(gpu) != gpu->serialized || needed != (gpu->occupancy.needed_bytes > 0))
+  if (turns_are_needed(gpu) != gpu->serialized)
     conclude(gpu, now_ns, change);
 }
 

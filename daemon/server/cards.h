@@ -180,9 +180,11 @@ void card_query_end(struct card_query *query);
 /*
  * ---- watching what is in use ----
  *
- * A process of the same kind that stays: it looks how much of each card is in use, at each full SCHED_LOOK_NS
- * of the clock, and writes that into memory that the daemon reads half a look later. The daemon never waits.
- * What a look does not tell gets old, and then counts no more (scheduler.h).
+ * A helper that stays: it looks how much of each card is in use, at each full SCHED_LOOK_NS of the clock. It
+ * writes that into memory that the daemon reads half a look later, so the daemon never waits. A figure gets
+ * old if no other one follows, and then counts no more (scheduler.h).
+ *
+ * Why: readings (above) come every 5 s at best, since each loads NVML anew. A card fills in less.
  */
 
 #define CARD_WATCH_IDLE_NS (UINT64_C(10) * 1000000000) /* it stays for so long without being needed */

@@ -198,6 +198,22 @@ TEST(beside_production_allocations_count) {
   in_turns();
 }
 
+/* Turns end by the same word that pauses it. */
+TEST(a_job_that_is_paused_as_turns_end_stops) {
+  struct sched_terms terms = SCHED_TERMS_NONE;
+  terms.class = GS_CLASS_PRODUCTION;
+  begin_together();
+  world_set_terms(&world, 1, &terms);
+  look(1, 2);
+  in_turns();
+  HOLDS(1);
+  terms.class = GS_CLASS_STANDARD;
+  terms.paused = true;
+  world_set_terms(&world, 1, &terms);
+  together();
+  ck_assert_int_ne(world.jobs[1].state, GS_JOB_HOLDING);
+}
+
 TEST(the_setting_counts_allocations) {
   begin_together();
   scheduler_set_count(&world.scheduler, false, world.now_ns, &world.change);

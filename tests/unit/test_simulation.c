@@ -58,6 +58,13 @@ static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t random_below(uint64_t bound) { return actors_random_below(&them, bound); }
 static bool chance(unsigned percent) { return actors_chance(&them, percent); }
 
+/* What jobs have, will have again, and need beside it as the driver has refused it to them (accounting.c):
+ * for the latter, too, others leave. */
+static bool all_fit(void) {
+  const struct sched_gpu *gpu = &them.gpu;
+  return gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu);
+}
+
 /* ---- decisions ---- */
 
 static void digest(uint64_t value) { run.digest = (run.digest ^ value) * UINT64_C(0x100000001b3); }
@@ -101,8 +108,7 @@ static void check_room(int i, uint64_t room_bytes) {
     fail_about("gets less room than it has while it runs", i);
   /* Who neither stops nor asks is not told to come back after it was told to leave: it would for ever. */
   const struct sched_gpu *gpu = &them.gpu;
-  bool fits = gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(&them.gpu);
-  bool short_of = gpu->serialized && !gpu->roomy && !fits;
+  bool short_of = gpu->serialized && !gpu->roomy && !all_fit();
   if (short_of && job->role == SCHED_ROLE_NONE && job->since_ns < them.now_ns &&
       room_bytes > most(run.room_bytes[i], job->pinned_bytes))
     fail_about("gets room though its turn is not near", i);
@@ -275,7 +281,7 @@ static bool is_known(void) { return run.look_ns && them.now_ns < run.look_ns + 2
 static void check_together(void) {
   const struct sched_gpu *gpu = &them.gpu;
   uint64_t bytes = gpu->used_bytes + gpu->ephemeral_bytes;
-  bool fits = bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu), production = false;
+  bool fits = all_fit(), production = false;
   if (bytes < run.needed_bytes - run.needed_bytes / 8)
     run.needed_bytes = 0;
   if (run.needed_bytes || (is_known() && is_full() && !fits))
@@ -374,9 +380,7 @@ static void on_step(int i) {
   const struct actor *actor = &them.actors[i];
   bool knows = actor->room_seq == them.jobs[i].room_seq;
   check_claims();
-  if (actor->step == STEP_OUT && knows &&
-      them.gpu.used_bytes + them.gpu.ephemeral_bytes + them.gpu.extra_bytes <=
-          sched_gpu_usable_bytes(&them.gpu))
+  if (actor->step == STEP_OUT && knows && all_fit())
     fail_about("leaves though all fits", i);
 }
 
