@@ -766,7 +766,7 @@ bool sched_gpu_runs_together(const struct sched_gpu *gpu) {
   return !gpu->serialized && !books_fit(gpu) && books_fit_by_touch(gpu);
 }
 
-bool sched_gpu_is_watched(const struct sched_gpu *gpu) { return gpu->used_bytes > 0 && counts_touched(gpu); }
+bool sched_gpu_is_watched(const struct sched_gpu *gpu) { return gpu->job_count > 0 && counts_touched(gpu); }
 
 void occupancy_judge(struct sched_gpu *gpu) {
   struct sched_occupancy *it = &gpu->occupancy;

@@ -11,8 +11,7 @@
  *   energy=N      mJ that each GPU has used
  *   quiet=N       GPU N tells nothing of what it does
  *   bytes=N       that programs can have of a card
- *   used=N        that are in use on each card; else all of them
- *   state=PATH    of a simulated driver: in use is what is on its card of the same index
+ *   state=PATH    of a simulated driver: in use is what is on its card of the same index; else all is in use
  *   do=WHAT       hang, crash, fail, babble (nonsense) or hide (the processes of the last GPU)
  */
 #include <signal.h>
@@ -64,7 +63,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
 
 static struct {
   unsigned gpus, base, mig_gpu, mig_count, pid, quiet_gpu;
-  unsigned long long bytes, used, energy;
+  unsigned long long bytes, energy;
   char uuid[64], what[16], state[256];
 } script;
 
@@ -109,9 +108,6 @@ static void read_script(void) {
   script.bytes = 79ull << 30;
   if ((word = strstr(text, "bytes=")))
     script.bytes = strtoull(word + 6, NULL, 10);
-  script.used = script.bytes;
-  if ((word = strstr(text, "used=")))
-    script.used = strtoull(word + 5, NULL, 10);
   if ((word = strstr(text, "state=")))
     sscanf(word, "state=%255s", script.state);
   if ((word = strstr(text, "do=")))
@@ -189,7 +185,7 @@ static unsigned long long used_of(void *device) {
   struct gs_sim_card card;
   if (*script.state && gs_sim_card_read(script.state, index_of(device), &card) == 0)
     return card.pinned_bytes + card.resident_bytes;
-  return script.used;
+  return script.bytes;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {

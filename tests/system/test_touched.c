@@ -14,10 +14,10 @@
 #define BYTES "50331648" /* 48 MiB */
 
 static struct scene scene;
-static char script[96];
+static char script[96], uuid[GS_UUID_TEXT_SIZE];
 
 /* As every program sees it. */
-static void find_uuid(char uuid[GS_UUID_TEXT_SIZE]) {
+static void find_uuid(void) {
   struct scene_status status;
   scene_start_daemon(&scene, NULL);
   process_finish(scene_start(&scene, NULL, "job", "--bytes", "1M", "--rounds", "1", NULL));
@@ -26,15 +26,18 @@ static void find_uuid(char uuid[GS_UUID_TEXT_SIZE]) {
   scene_stop_daemon(&scene);
 }
 
-static void begin(const char *count) {
-  char uuid[GS_UUID_TEXT_SIZE];
-  scene_begin(&scene, "small,capacity=64MiB");
-  find_uuid(uuid);
-  snprintf(script, sizeof script, "%s/nvml", scene.folder);
+static void play(const char *what) {
   FILE *file = fopen(script, "w");
   CHECK(file);
-  fprintf(file, "gpus=1 uuid=%s bytes=%lu state=%s\n", uuid, 64 * MIB, scene.state);
+  fprintf(file, "gpus=1 uuid=%s bytes=%lu state=%s do=%s\n", uuid, 64 * MIB, scene.state, what);
   fclose(file);
+}
+
+static void begin(const char *count) {
+  scene_begin(&scene, "small,capacity=64MiB");
+  find_uuid();
+  snprintf(script, sizeof script, "%s/nvml", scene.folder);
+  play("nothing");
   setenv("GS_NVML_SCRIPT", script, 1);
   scene.nvml = GS_NVML;
   scene_start_daemon(&scene, "--tq", "100ms", "--count", count, NULL);
@@ -52,6 +55,11 @@ static void touch(struct process *program, uint64_t bytes) {
   snprintf(line, sizeof line, "%lu", bytes);
   process_say(program, line);
   process_expect(program, "touched", NULL, 0);
+}
+
+static bool has_card(const struct scene_status *status, const void *nothing) {
+  (void)nothing;
+  return status->gpu_count == 1;
 }
 
 static bool is_seen(const struct scene_status *status, const void *nothing) {
@@ -107,6 +115,26 @@ TEST(little_is_touched) {
   for (int i = 0; i < 4; i++)
     touch(i % 2 ? a : b, 48 * MIB);
   CHECK(handovers() > 0, "no turns are taken");
+  process_finish(a);
+  process_finish(b);
+  scene_end(&scene);
+}
+
+/* The next ones run together: NVML tells again. */
+TEST(allocations_count_if_nvml_crashes) {
+  begin("touched");
+  scene_await(&scene, has_card, NULL, "NVML has told of the card");
+  play("crash");
+  struct process *a = start(), *b = start();
+  scene_await(&scene, take_turns, NULL, "turns begin");
+  process_finish(a);
+  process_finish(b);
+  play("nothing");
+  a = start();
+  touch(a, MIB);
+  scene_await(&scene, is_seen, NULL, "it is known what is on the card");
+  b = start();
+  scene_await(&scene, run_together, NULL, "they run together");
   process_finish(a);
   process_finish(b);
   scene_end(&scene);

@@ -238,8 +238,8 @@ TEST(only_mode_auto_counts_so) {
 /* Nobody looks where it decides nothing. */
 TEST(who_is_watched) {
   ck_assert(!sched_gpu_is_watched(GPU));
-  world_attach(&world, 1, 12, GS_ATTACH_MANAGED);
-  ck_assert(sched_gpu_is_watched(GPU));
+  world_attach(&world, 1, 0, GS_ATTACH_MANAGED);
+  ck_assert(sched_gpu_is_watched(GPU)); /* so a figure is there when memory is */
   world_attach(&world, 2, 1, 0);
   ck_assert(!sched_gpu_is_watched(GPU));
 }
