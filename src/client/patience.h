@@ -17,7 +17,7 @@
 /* All zero: nothing has been learnt. */
 struct patience {
   uint64_t ns;
-  uint64_t floor_ns; /* twice the last pause that was believed in vain */
+  uint64_t floor_ns; /* twice the last pause that was believed in vain; 0: it was as long as a mistake */
   uint64_t lost_ns;  /* by waiting, since the floor has changed */
 };
 
@@ -36,13 +36,15 @@ static inline void patience_learn(struct patience *patience, bool went_on, uint6
   patience->ns = patience_ns(patience, least_ns, most_ns);
 }
 
-/* A pause that was believed has ended after all, so long after that. A mistake costs most_ns. */
+/* A pause that was believed has ended after all, so long after that. A mistake costs most_ns, less what it
+ * has lasted: one that has lasted half of that is none, as jobs that are asked by turns pause about as long
+ * as that. */
 static inline void patience_end(struct patience *patience, uint64_t rest_ns, uint64_t least_ns,
                                 uint64_t most_ns) {
   uint64_t waited_ns = patience_ns(patience, least_ns, most_ns);
-  if (rest_ns < most_ns) {
-    *patience = (struct patience){.floor_ns = 2 * (waited_ns + rest_ns)};
-    patience->ns = patience->floor_ns;
+  if (rest_ns < most_ns / 2) {
+    uint64_t floor_ns = 2 * (waited_ns + rest_ns);
+    *patience = (struct patience){.ns = floor_ns, .floor_ns = floor_ns < most_ns ? floor_ns : 0};
     return;
   }
   patience->lost_ns += waited_ns;

@@ -534,7 +534,8 @@ static CUresult move(CUdevice device, bool out, uint64_t bytes, uint64_t *moved_
 }
 
 static enum memory_progress progress_of(CUdevice device, CUresult result, bool any) {
-  if (result != CUDA_SUCCESS && !failure_logged[device])
+  bool exiting = result == CUDA_ERROR_DEINITIALIZED;
+  if (result != CUDA_SUCCESS && !exiting && !failure_logged[device])
     log_warn("GPU %d: moving memory failed with CUDA error %d", device, result);
   failure_logged[device] = result != CUDA_SUCCESS;
   return result != CUDA_SUCCESS ? MEMORY_FAILED : any ? MEMORY_MOVED : MEMORY_SETTLED;

@@ -366,7 +366,7 @@ static bool is_final(CUresult error) {
  * memory_open lets the program go on without its memory, so that it meets the same error itself. */
 static enum memory_progress fail(struct space *space, CUresult error) {
   struct mover *mover = &space->mover;
-  if (!mover->failure_logged)
+  if (!mover->failure_logged && error != CUDA_ERROR_DEINITIALIZED) /* the process ends */
     log_warn("GPU %d: moving memory failed with CUDA error %d", space->device, error);
   mover->failure_logged = true;
   space->dead = is_final(mover->context ? window_wait(mover) : error);

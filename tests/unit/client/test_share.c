@@ -287,6 +287,17 @@ START_TEST(who_pauses_shortly_is_let_be) {
   for (int i = 0; i < 5; i++)
     turn(COST_NS, NS_PER_S);
   ck_assert_uint_eq(turn(COST_NS, 10 * NS_PER_MS), 21 * NS_PER_MS);
+  gpu->machine.patience = (struct patience){0};
+  turn(COST_NS, 40 * NS_PER_MS); /* it had lasted 100 ms before: nothing to remember */
+  ck_assert_uint_eq(turn(COST_NS, NS_PER_S), 25 * NS_PER_MS);
+}
+END_TEST
+
+/* Servers that are asked by turns. */
+START_TEST(pauses_about_as_long_as_a_hand_over_are_believed) {
+  for (int i = 0; i < 4; i++)
+    turn(COST_NS, i % 2 ? 90 * NS_PER_MS : 110 * NS_PER_MS);
+  ck_assert_uint_le(machine_patience_ns(&gpu->machine), NS_PER_MS);
 }
 END_TEST
 
@@ -547,6 +558,7 @@ int main(void) {
                                 who_pauses_for_long_gives_way_at_once,
                                 who_pauses_shortly_is_let_be,
                                 short_pauses_are_remembered_among_long_ones,
+                                pauses_about_as_long_as_a_hand_over_are_believed,
                                 what_a_hand_over_costs_is_not_forgotten_at_once,
                                 only_a_watched_job_tells,
                                 of_some_only_whether_they_work_is_told,
