@@ -759,7 +759,7 @@ static bool counts_touched(const struct sched_gpu *gpu) {
 }
 
 bool books_fit_by_touch(const struct sched_gpu *gpu) {
-  return counts_touched(gpu) && gpu->occupancy.known && gpu->occupancy.needed_bytes == 0 && !is_full(gpu);
+  return counts_touched(gpu) && gpu->occupancy.known && gpu->occupancy.needed_bytes == 0;
 }
 
 bool sched_gpu_runs_together(const struct sched_gpu *gpu) {

@@ -84,12 +84,12 @@ static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 }
 
 void turns_begin_if_needed(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
+  occupancy_judge(gpu);
   if (turns_are_needed(gpu) && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
 }
 
 static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  occupancy_judge(gpu);
   turns_begin_if_needed(gpu, now_ns, change);
   if (gpu->serialized && !turns_are_needed(gpu) && now_ns >= settled_ns(gpu))
     end_turns(gpu, now_ns, change);
