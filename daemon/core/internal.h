@@ -119,7 +119,7 @@ void gang_look(const struct sched_gang *gang);
 /* Whether the memory of all jobs fits the GPU together, with what they are expected to allocate again. */
 bool books_fit(const struct sched_gpu *gpu);
 
-/* What there is of that on the card decides, and it is known: it is too little for jobs to thrash. */
+/* What is on the card decides, it is known, and it has not been too much for these jobs. */
 bool books_fit_by_touch(const struct sched_gpu *gpu);
 
 /* It needs more than the capacity, whatever the driver has refused. */
