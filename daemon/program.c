@@ -114,6 +114,7 @@ void program_apply(struct program *program) {
     scheduler_tell_settings(scheduler, &program->daemon.actions);
   program->daemon.host_copies = config->host_copies;
   program->daemon.learns = config->learn;
+  scheduler_set_count(scheduler, config->count_touched, now_ns, &program->daemon.actions);
   strcpy(program->daemon.hook.command, config->on_job_end);
   users_bound_clients(&program->server.users, config->max_clients_per_user);
   program->daemon.evict_after = config->evict_after;
@@ -174,6 +175,7 @@ void program_ask_for_cards(struct program *program) {
 }
 
 void program_look_for_cards(struct program *program) {
+  card_watch_on_child(&program->daemon.card_watch);
   static struct cards cards;
   char why[NVML_WHY_SIZE];
   int result = card_query_on_child(&program->daemon.card_query, &cards, why);
@@ -198,6 +200,7 @@ void program_await_cards(struct program *program) {
   query->of = &program->daemon;
   if (!*query->library)
     query->library = NULL;
+  program->daemon.card_watch.library = query->library;
   program_ask_for_cards(program);
   while (query->pid && process_await_child(end_ns))
     program_look_for_cards(program);

@@ -403,7 +403,8 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
  * can: with all that it may have without asking, beside all that others may pin without asking. Only jobs of
  * a lower class are not asked for: a production job may pin what an opportunistic one needs, and never the
  * other way round. If a job's superiors keep it from running already, those of its own class and below still
- * leave it what it needs beside them alone.
+ * leave it what it needs beside them alone. If a job that runs would not fit beside what others may pin
+ * without asking, nobody may pin more than that.
  *
  * A job that can't run for other reasons, even with the whole capacity, keeps nothing from others. Jobs with
  * page faults run beside whatever is pinned, and so do those that have nothing that could leave.
@@ -434,6 +435,11 @@ static uint64_t left_beside(const struct sched_job *job, const struct sched_job 
   return bound_bytes - need_bytes - others_bytes;
 }
 
+/* It runs, perhaps only until others pin what they may without asking. */
+static bool runs_for_now(const struct sched_job *job) {
+  return !job->alleged_bytes && !sched_job_too_big(job);
+}
+
 /* How much the job may pin. */
 static uint64_t pinnable_bytes(const struct sched_job *job) {
   const struct sched_gpu *gpu = job->gpu;
@@ -459,7 +465,7 @@ static uint64_t pinnable_bytes(const struct sched_job *job) {
     uint64_t superiors_bytes = gpu->pinned_bytes - upto[i].pinned_bytes;
     uint64_t left_bytes = left_beside(job, other, others_bytes + superiors_bytes);
     if (left_bytes == UINT64_MAX)
-      left_bytes = left_beside(job, other, others_bytes);
+      left_bytes = runs_for_now(other) ? 0 : left_beside(job, other, others_bytes);
     most_bytes = min_u64(most_bytes, left_bytes);
   }
   return max_u64(most_bytes, job->pinned_reach_bytes);
@@ -710,6 +716,84 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
     return;
   gpu->overhead_tries += gpu->overhead_tries < OVERHEAD_DOUBLINGS;
   forget(gpu, change);
+}
+
+/* ---- what is on the card ---- */
+
+/*
+ * Unified memory occupies nothing until it is touched. So in mode auto, jobs that have more than fits run
+ * together while less than OCCUPIED_PERCENT of what there is for them is in use.
+ *
+ * The driver tells of single processes without their unified memory. So the card's memory in use counts,
+ * whoever has it, without what processes take that are no jobs, as far as that is known. If the capacity is
+ * less than the card, other processes' memory counts as that of jobs: turns begin too early, not too late.
+ * What jobs pin counts at once, and not only from the next look on.
+ *
+ * Page faults evict memory once the card is full, and not before. So nothing thrashes yet when turns begin.
+ * The tenth that is left is for contexts, and for what is touched between two looks.
+ *
+ * Turns that were needed once stay until the jobs have an eighth less than the most that they have had since.
+ * So turns never come and go with the looks. If figures that let jobs run together are missing for two looks,
+ * turns are needed likewise. Before the first figure, allocations count.
+ *
+ * Allocations count, too, beside memory without page faults: what is evicted of that comes back in a turn
+ * only. They count beside a production job: others' untouched memory is no reason to share the card with
+ * them.
+ */
+
+#define OCCUPIED_PERCENT 90
+
+uint64_t sched_gpu_occupied_bytes(const struct sched_gpu *gpu) {
+  uint64_t bytes = add_u64(gpu->occupancy.unpinned_bytes, gpu->pinned_bytes);
+  return gpu->occupancy.known ? less_u64(bytes, add_u64(gpu->overhead_bytes, gpu->away_bytes)) : 0;
+}
+
+static bool is_full(const struct sched_gpu *gpu) {
+  return sched_gpu_occupied_bytes(gpu) >= sched_gpu_usable_bytes(gpu) / 100 * OCCUPIED_PERCENT;
+}
+
+/* Figures would decide. */
+static bool counts_touched(const struct sched_gpu *gpu) {
+  return gpu->scheduler->counts_touched && gpu->settings.mode == GS_MODE_AUTO && gpu->faultless_bytes == 0 &&
+         gpu->class_counts[GS_CLASS_PRODUCTION] == 0;
+}
+
+bool books_fit_by_touch(const struct sched_gpu *gpu) {
+  return counts_touched(gpu) && gpu->occupancy.known && gpu->occupancy.needed_bytes == 0;
+}
+
+bool sched_gpu_runs_together(const struct sched_gpu *gpu) {
+  return !gpu->serialized && !books_fit(gpu) && books_fit_by_touch(gpu);
+}
+
+bool sched_gpu_is_watched(const struct sched_gpu *gpu) { return gpu->job_count > 0 && counts_touched(gpu); }
+
+void occupancy_judge(struct sched_gpu *gpu) {
+  struct sched_occupancy *it = &gpu->occupancy;
+  uint64_t bytes = spoken_for_bytes(gpu);
+  if (bytes < NEAR(it->needed_bytes))
+    it->needed_bytes = 0;
+  if (it->needed_bytes || (it->known && is_full(gpu) && !books_fit(gpu)))
+    it->needed_bytes = max_u64(it->needed_bytes, bytes);
+}
+
+void occupancy_note(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns) {
+  gpu->occupancy.known = true;
+  gpu->occupancy.at_ns = at_ns;
+  gpu->occupancy.unpinned_bytes = less_u64(bytes, gpu->pinned_bytes);
+  occupancy_judge(gpu);
+}
+
+uint64_t occupancy_deadline_ns(const struct sched_gpu *gpu) {
+  return gpu->occupancy.known ? add_u64(gpu->occupancy.at_ns, OCCUPANCY_NS) : SCHED_NEVER;
+}
+
+void occupancy_expire(struct sched_gpu *gpu, uint64_t now_ns) {
+  if (now_ns < occupancy_deadline_ns(gpu))
+    return;
+  if (books_fit_by_touch(gpu) && !books_fit(gpu))
+    gpu->occupancy.needed_bytes = spoken_for_bytes(gpu);
+  gpu->occupancy.known = false;
 }
 
 /* ---- what there is for those that hold ---- */

@@ -119,6 +119,9 @@ void gang_look(const struct sched_gang *gang);
 /* Whether the memory of all jobs fits the GPU together, with what they are expected to allocate again. */
 bool books_fit(const struct sched_gpu *gpu);
 
+/* What is on the card decides, it is known, and it has not been too much for these jobs. */
+bool books_fit_by_touch(const struct sched_gpu *gpu);
+
 /* It needs more than the capacity, whatever the driver has refused. */
 bool books_exceeds_capacity(const struct sched_job *job);
 
@@ -207,6 +210,18 @@ void overhead_begin_anew(struct sched_gpu *gpu, struct sched_change *change);
 
 uint64_t overhead_deadline_ns(const struct sched_gpu *gpu);
 void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* ---- accounting.c: what is on the card ---- */
+
+#define OCCUPANCY_NS (2 * SCHED_LOOK_NS) /* a figure counts for so long */
+
+/* What jobs have, or what is on the card, has changed: are turns needed, or not any more? */
+void occupancy_judge(struct sched_gpu *gpu);
+
+/* So many bytes of the card were in use then. */
+void occupancy_note(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns);
+uint64_t occupancy_deadline_ns(const struct sched_gpu *gpu);
+void occupancy_expire(struct sched_gpu *gpu, uint64_t now_ns);
 
 /* ---- accounting.c: what there is for those that hold ---- */
 
@@ -445,6 +460,9 @@ void gang_grant(struct sched_gang *gang, uint64_t now_ns, struct sched_change *c
 
 /* Who holds: what follows from the present state of the GPU. */
 void turns_update(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change);
+
+/* By the mode, and by what its jobs have. */
+bool turns_are_needed(const struct sched_gpu *gpu);
 
 /* Turns begin, if the GPU's jobs need them. (They end with the next plan that finds that they need not be.)
  */

@@ -18,6 +18,7 @@ void scheduler_init(struct scheduler *scheduler) {
       .settle_ns = UINT64_C(100000000),
       .overhead_ns = UINT64_C(10000000000),
       .host_memory_bytes = UINT64_MAX / 2,
+      .counts_touched = true,
       .event_jobs_most = 128,
       .gang_looks_most = 2048,
   };
@@ -295,6 +296,17 @@ void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, 
   conclude(gpu, now_ns, change);
 }
 
+/* A figure that changes nothing needs no plan. */
+void scheduler_set_occupied(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns, uint64_t now_ns,
+                            struct sched_change *change) {
+  if (now_ns - at_ns >= OCCUPANCY_NS)
+    return;
+  occupancy_note(gpu, bytes, at_ns);
+  turns_touch(gpu);
+  if (turns_are_needed(gpu) != gpu->serialized)
+    conclude(gpu, now_ns, change);
+}
+
 /* ---- the lock ---- */
 
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change) {
@@ -560,6 +572,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   if (job->state != GS_JOB_IDLE) /* or when it asks */
     policy_level(job, now_ns);
   policy_rerank(job);
+  turns_begin_if_needed(job->gpu, now_ns, change); /* for its class */
   if (job->terms.paused && !was_paused)
     pause_job(job, now_ns, change);
   else if (was_paused && !job->terms.paused)
@@ -591,6 +604,14 @@ void scheduler_move_to_share(struct sched_job *job, struct sched_share *share, u
   conclude(job->gpu, now_ns, change);
 }
 
+void scheduler_set_count(struct scheduler *scheduler, bool touched, uint64_t now_ns,
+                         struct sched_change *change) {
+  if (touched == scheduler->counts_touched)
+    return;
+  scheduler->counts_touched = touched;
+  list_each(node, &scheduler->gpus) { conclude(gpu_of(node), now_ns, change); }
+}
+
 void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory) {
   if (gpu) {
     gpu->settings.memory = memory;
@@ -609,6 +630,7 @@ static uint64_t gpu_deadline_ns(struct sched_gpu *gpu) {
   deadline_ns = min_u64(deadline_ns, rooms_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, ephemeral_deadline_ns(gpu));
   deadline_ns = min_u64(deadline_ns, silence_deadline_ns(gpu));
+  deadline_ns = min_u64(deadline_ns, occupancy_deadline_ns(gpu));
   gpu->deadline_ns = min_u64(deadline_ns, overhead_deadline_ns(gpu));
   gpu->deadline_known = true;
   return gpu->deadline_ns;
@@ -631,6 +653,7 @@ void scheduler_expire(struct scheduler *scheduler, uint64_t now_ns, struct sched
     ephemeral_expire(gpu, now_ns);
     overhead_expire(gpu, now_ns, change);
     silence_expire(gpu, now_ns);
+    occupancy_expire(gpu, now_ns);
     gpu_make_dirty(gpu);
   }
   scheduler->event_ns = now_ns;

@@ -40,6 +40,8 @@
 #define SCHED_WEIGHT_MAX GS_WEIGHT_MAX
 /* priority: levels from -20 to 20, 20 the most urgent. */
 #define SCHED_PRIORITY_MAX GS_PRIORITY_MAX
+/* How often the caller looks what is on a card that sched_gpu_is_watched(). */
+#define SCHED_LOOK_NS UINT64_C(1000000000)
 /* How fast memory moves, until it has been measured. */
 #define SCHED_BYTES_PER_S UINT64_C(25000000000)
 
@@ -69,6 +71,7 @@ struct scheduler {
   uint64_t overhead_ns;       /* what the driver refuses is tried again after so long, at first */
   uint64_t host_memory_bytes; /* how far all jobs together may exceed their cards */
   bool host_tight;            /* what could have to be kept there is more than that */
+  bool counts_touched;        /* mode auto: what is on the card decides, where that is known (accounting.c) */
   uint32_t entrant_count;     /* of all GPUs */
   bool deferred;              /* the caller's: events wait for scheduler_plan() */
   bool dirty;                 /* some GPU is; the last event was then: */
@@ -187,6 +190,14 @@ struct sched_singles {
   uint64_t changes, decisions; /* of the GPU and the scheduler, as of which that is so */
 };
 
+/* What is on a card, whoever has put it there (accounting.c). */
+struct sched_occupancy {
+  bool known;              /* and not too old */
+  uint64_t at_ns;          /* when it was so */
+  uint64_t unpinned_bytes; /* beside what jobs had pinned then */
+  uint64_t needed_bytes; /* of what jobs have had since turns were needed for it, the most; 0: they are not */
+};
+
 struct sched_gpu {
   struct scheduler *scheduler;
   struct list link;
@@ -255,8 +266,9 @@ struct sched_gpu {
   uint64_t overhead_end_ns; /* when that is tried again */
   uint32_t overhead_tries;  /* how often it was */
   uint64_t away_bytes;      /* taken by processes that are no jobs (any more): likewise, until they end */
-  bool roomy;               /* the last plan: everybody has all the room that he may ask for */
-  uint64_t deadline_ns;     /* when there is something to do; if it is not known, it is looked for */
+  struct sched_occupancy occupancy;
+  bool roomy;           /* the last plan: everybody has all the room that he may ask for */
+  uint64_t deadline_ns; /* when there is something to do; if it is not known, it is looked for */
   bool deadline_known;
   uint64_t changes; /* of what decides who holds, so far */
   struct sched_singles singles;
@@ -498,6 +510,13 @@ void scheduler_note_taken(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns
 /* Likewise, until this is called with another sum. */
 void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, struct sched_change *change);
 
+/* So many bytes of the card were in use at that time, by whomever. Ignored if they are too old. */
+void scheduler_set_occupied(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns, uint64_t now_ns,
+                            struct sched_change *change);
+
+/* Such figures are of use: the caller looks every SCHED_LOOK_NS. */
+bool sched_gpu_is_watched(const struct sched_gpu *gpu);
+
 void scheduler_request(struct sched_job *job, uint64_t now_ns, struct sched_change *change);
 
 struct sched_release {
@@ -601,6 +620,9 @@ void scheduler_set_capacity(struct scheduler *scheduler, struct sched_gpu *gpu, 
                             uint64_t now_ns, struct sched_change *change);
 void scheduler_set_policy(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_policy policy,
                           uint64_t now_ns, struct sched_change *change);
+/* In mode auto, what is on a card decides, where that is known; or what is allocated. */
+void scheduler_set_count(struct scheduler *scheduler, bool touched, uint64_t now_ns,
+                         struct sched_change *change);
 /* Only what attaches later hears of it: a program cannot change its mind. */
 void scheduler_set_memory(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_memory memory);
 
@@ -627,6 +649,10 @@ uint64_t sched_gpu_left_ns(const struct sched_gpu *gpu, uint64_t now_ns);
 uint64_t sched_gpu_capacity_bytes(const struct sched_gpu *gpu);
 /* What of it there really is. */
 uint64_t sched_gpu_usable_bytes(const struct sched_gpu *gpu);
+/* What is on the card beside what is no job's, as far as that is known; 0: it is not known, or nothing. */
+uint64_t sched_gpu_occupied_bytes(const struct sched_gpu *gpu);
+/* All jobs run, though together they have more than fits: little of it is on the card. */
+bool sched_gpu_runs_together(const struct sched_gpu *gpu);
 /* What of that the job has, if it is alone. */
 uint64_t sched_job_usable_bytes(const struct sched_job *job);
 /* It cannot run: it has no page faults, and more memory than fits. */

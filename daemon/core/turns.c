@@ -45,15 +45,17 @@ void turns_tell_wanted(struct sched_gpu *gpu, struct sched_change *change) {
 
 /* ---- turns begin and end ---- */
 
-/* Turns are taken while the memory of all jobs does not fit together. In mode off, too, if some of it has no
+/* Turns are taken while the memory of all jobs does not fit together; in mode auto, what of it is on the card
+ * may decide (accounting.c). In mode off, too, if some of it has no
  * page faults: without turns nobody would ever leave for it. */
 static bool follow_memory(const struct sched_gpu *gpu) {
   return gpu->settings.mode == GS_MODE_AUTO ||
          (gpu->settings.mode == GS_MODE_OFF && gpu->faultless_bytes > 0);
 }
 
-static bool wants_turns(const struct sched_gpu *gpu) {
-  return gpu->settings.mode == GS_MODE_ON || (follow_memory(gpu) && !books_fit(gpu));
+bool turns_are_needed(const struct sched_gpu *gpu) {
+  return gpu->settings.mode == GS_MODE_ON ||
+         (follow_memory(gpu) && !books_fit(gpu) && !books_fit_by_touch(gpu));
 }
 
 static uint64_t settled_ns(const struct sched_gpu *gpu) {
@@ -82,13 +84,14 @@ static void end_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
 }
 
 void turns_begin_if_needed(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
-  if (wants_turns(gpu) && !gpu->serialized)
+  occupancy_judge(gpu);
+  if (turns_are_needed(gpu) && !gpu->serialized)
     begin_turns(gpu, now_ns, change);
 }
 
 static void switch_turns(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change *change) {
   turns_begin_if_needed(gpu, now_ns, change);
-  if (gpu->serialized && !wants_turns(gpu) && now_ns >= settled_ns(gpu))
+  if (gpu->serialized && !turns_are_needed(gpu) && now_ns >= settled_ns(gpu))
     end_turns(gpu, now_ns, change);
 }
 
@@ -376,8 +379,8 @@ static void grant_all(struct sched_gpu *gpu, uint64_t now_ns, struct sched_chang
     struct sched_job *job = job_of(node);
     if ((job->state == GS_JOB_IDLE || job->state == GS_JOB_WAITING) && !job->terms.paused)
       turns_grant(gpu, job, now_ns, change);
-    else if (job->state == GS_JOB_HOLDING && job->steps)
-      turns_drop(job, now_ns, change); /* and granted anew */
+    else if (job->state == GS_JOB_HOLDING && (job->steps || job->terms.paused))
+      turns_drop(job, now_ns, change); /* and granted anew, unless it is paused */
     gang_ask(job->gang, now_ns);       /* it claims no more if nobody of it waits */
     gang_look(job->gang);
   }
@@ -413,7 +416,7 @@ uint64_t turns_deadline_ns(const struct sched_gpu *gpu) {
     deadline_ns = decision_ns(gpu);
   if (!list_empty(&gpu->dropping))
     deadline_ns = min_u64(deadline_ns, grace_end_ns(job_of_turn(list_first(&gpu->dropping))));
-  if (gpu->serialized && !wants_turns(gpu))
+  if (gpu->serialized && !turns_are_needed(gpu))
     deadline_ns = min_u64(deadline_ns, settled_ns(gpu));
   return deadline_ns;
 }

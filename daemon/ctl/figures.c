@@ -230,6 +230,14 @@ const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]) {
   return text;
 }
 
+const char *figures_together(const struct gpu_figures *gpu, char text[FIGURES_TOGETHER_SIZE]) {
+  snprintf(text, FIGURES_TOGETHER_SIZE,
+           "what is allocated exceeds the capacity, but only %s of %s are in use on the card",
+           BYTES_TEXT(gpu->handover->handover_status.occupied_bytes),
+           BYTES_TEXT(gpu->gpu->gpu_status.capacity_bytes));
+  return text;
+}
+
 void append_text(char *text, size_t size, const char *format, ...) {
   size_t used = strlen(text);
   va_list list;
@@ -296,6 +304,11 @@ struct plan_rule figures_rule(const struct gs_msg *wait) {
 void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu) {
   output_gpu(object, key, gpu->gpu);
   output_text(object, "uuid", UUID_TEXT(gpu));
+}
+
+void figures_put_occupied(json_t *object, const struct gpu_figures *gpu) {
+  output_known(object, "occupied_bytes", gpu->handover->handover_status.occupied_bytes);
+  output_bool(object, "together", gpu->gpu->gpu_status.flags & GS_GPU_TOGETHER);
 }
 
 void figures_put_plan(json_t *object, const struct gs_msg *wait) {

@@ -16,6 +16,7 @@
 #define BYTES_TEXT(bytes) words_bytes(bytes, (char[WORDS_SIZE]){0})
 #define DURATION_TEXT(ns) words_duration(ns, (char[WORDS_SIZE]){0})
 #define UUID_TEXT(gpu) gpu_uuid(gpu, (char[GS_UUID_TEXT_SIZE]){0})
+#define TOGETHER_TEXT(gpu) figures_together(gpu, (char[FIGURES_TOGETHER_SIZE]){0})
 
 struct job_figures {
   const struct gpu_figures *gpu;
@@ -59,6 +60,10 @@ int status_fetch(const struct request *request, struct status *status);
 
 /* Of a STATUS_GPU. Returns the text. */
 const char *gpu_uuid(const struct gs_msg *gpu, char text[GS_UUID_TEXT_SIZE]);
+
+/* Why all its jobs run though they have more than the capacity (GS_GPU_TOGETHER). Returns the text. */
+#define FIGURES_TOGETHER_SIZE 192
+const char *figures_together(const struct gpu_figures *gpu, char text[FIGURES_TOGETHER_SIZE]);
 
 /* What it does: "61 C, 250 W, GPU 97 %, memory 40 %; 1 unshared process with 512.0 MiB". Empty: nothing is
  * known. */
@@ -113,9 +118,11 @@ struct plan_rule figures_rule(const struct gs_msg *wait);
 /* The whole. */
 json_t *status_json(const struct status *status);
 
-/* Of a GPU, index and uuid; of a STATUS_WAIT, what the plan has for a job; of a STATUS_MEMORY, what can't
- * leave the card, and what need not be copied; all that a job does or waits for. */
+/* Of a GPU, index and uuid, and what of the card is in use; of a STATUS_WAIT, what the plan has for a job; of
+ * a STATUS_MEMORY, what can't leave the card, and what need not be copied; all that a job does or waits for.
+ */
 void figures_put_gpu(json_t *object, const char *key, const struct gs_msg *gpu);
+void figures_put_occupied(json_t *object, const struct gpu_figures *gpu);
 void figures_put_plan(json_t *object, const struct gs_msg *wait);
 void figures_put_memory(json_t *object, const struct gs_msg *memory);
 void figures_put_wait(json_t *object, const struct gs_msg *wait);

@@ -112,6 +112,8 @@ static void show_gpu(const struct gpu_figures *gpu) {
          BYTES_TEXT(msg->gpu_status.used_bytes), BYTES_TEXT(msg->gpu_status.capacity_bytes),
          (unsigned long)msg->gpu_status.handovers, BYTES_TEXT(msg->gpu_status.moved_bytes),
          msg->gpu_status.flags & GS_GPU_MPS ? ", spatial mps" : "");
+  if (msg->gpu_status.flags & GS_GPU_TOGETHER)
+    printf("  %s\n", TOGETHER_TEXT(gpu));
   if (*figures_card(gpu, card))
     printf("  %s\n", card);
   show_handovers(gpu);
@@ -381,6 +383,7 @@ static json_t *gpu_json(const struct gpu_figures *gpu) {
   output_number(object, "tq_ns", msg->gpu_status.tq_ns);
   output_bool(object, "tq_auto", msg->gpu_status.flags & GS_GPU_TQ_AUTO);
   OUTPUT_FIELDS(object, msg, memory);
+  figures_put_occupied(object, gpu);
   output_bounded(object, "left_ns", gpu->handover->handover_status.left_ns);
   json_object_set_new(object, "handover", handover_json(gpu));
   json_object_set_new(object, "card", card_json(gpu->card));
@@ -433,6 +436,8 @@ static void show_plan(const struct gpu_figures *gpu) {
          BYTES_TEXT(msg->gpu_status.capacity_bytes));
   if (left_ns != UINT64_MAX)
     printf("; the quantum is over in %.1f s", seconds(left_ns));
+  if (msg->gpu_status.flags & GS_GPU_TOGETHER)
+    printf("; %s", TOGETHER_TEXT(gpu));
   printf("\n  %6s %-16s %10s %10s %10s  %s\n", "JOB", "NAME", "NEEDS", "BUDGET", "PLANNED", "RULE");
   for (const struct job_figures *job = gpu->jobs; job < gpu->jobs + gpu->job_count; job++)
     printf("  %6u %-16s %10s %10s %10s  %s\n", job->job->job_status.job, job->job->job_status.name,
@@ -445,6 +450,7 @@ static json_t *plan_json(const struct gpu_figures *gpu) {
   figures_put_gpu(object, "index", gpu->gpu);
   output_bool(object, "serialized", gpu->gpu->gpu_status.flags & GS_GPU_SERIALIZED);
   output_number(object, "capacity_bytes", gpu->gpu->gpu_status.capacity_bytes);
+  figures_put_occupied(object, gpu);
   output_bounded(object, "left_ns", gpu->handover->handover_status.left_ns);
   for (const struct job_figures *job = gpu->jobs; job < gpu->jobs + gpu->job_count; job++) {
     json_t *planned = json_object();

@@ -211,6 +211,8 @@ static void tell(FILE *out, const struct why *why) {
   fprintf(out, "GPU %s: ", GPU_NUMBER_TEXT(job->gpu));
   tell_job(out, job);
   say(out, why, sentence(why));
+  if (reason == GS_REASON_RUNS && why->job->gpu->gpu->gpu_status.flags & GS_GPU_TOGETHER)
+    fprintf(out, " It runs beside the others: %s.", TOGETHER_TEXT(why->job->gpu));
   if (reason == GS_REASON_TURN) {
     say(out, why, job->job_status.queue > 1 ? ", as number $q" : "");
     say(out, why, wait->wait_status.awaited ? ": $A has the GPU." : ".");

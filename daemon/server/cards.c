@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -390,6 +391,107 @@ void card_query_end(struct card_query *query) {
   if (query->answer)
     munmap(query->answer, sizeof *query->answer);
   *query = (struct card_query){.library = NULL};
+}
+
+/* ---- watching what is in use ---- */
+
+/* NULL: the card is not there any more. */
+static void *find_device(const struct card *card) {
+  char text[NVML_TEXT_SIZE];
+  uint8_t uuid[GS_UUID_SIZE];
+  void *device = nvml_device(GS_GPU_CARD(card->number));
+  if (device && GS_GPU_PART(card->number))
+    device = nvml_is_split(device) ? nvml_part(device, GS_GPU_PART(card->number) - 1) : NULL;
+  bool same = device && nvml_uuid(device, text) == 0 && parse_uuid(text, uuid) == 0 &&
+              memcmp(uuid, card->uuid, sizeof uuid) == 0;
+  return same ? device : NULL;
+}
+
+/* In the process. Returns if NVML can't be asked. */
+static void look_for_ever(struct card_figure *figures, const struct cards *cards, const char *library) {
+  static void *devices[CARDS_MAX];
+  char why[NVML_WHY_SIZE];
+  if (nvml_open(library, why) < 0)
+    return;
+  for (uint32_t i = 0; i < cards->count; i++)
+    devices[i] = cards->list[i].split ? NULL : find_device(&cards->list[i]);
+  for (;;) {
+    for (uint32_t i = 0; i < cards->count; i++) {
+      uint64_t now_ns = clock_now_ns(), bytes; /* it is from then on, not from before */
+      if (!devices[i] || nvml_used_memory(devices[i], &bytes) != 0)
+        continue;
+      atomic_store(&figures[i].used_bytes, bytes);
+      atomic_store(&figures[i].at_ns, now_ns);
+    }
+    clock_sleep(SCHED_LOOK_NS - clock_now_ns() % SCHED_LOOK_NS);
+  }
+}
+
+static void begin_watch(struct card_watch *watch, const struct cards *cards, uint64_t now_ns) {
+  size_t size = CARDS_MAX * sizeof *watch->figures;
+  watch->begun_ns = now_ns;
+  if (!watch->figures) {
+    void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+      return;
+    watch->figures = shared;
+  }
+  memset(watch->figures, 0, size);
+  pid_t daemon = getpid(), pid = fork();
+  if (pid == 0) {
+    process_leave(daemon);
+    look_for_ever(watch->figures, cards, watch->library);
+    _exit(1);
+  }
+  watch->pid = pid > 0 ? pid : 0;
+}
+
+/* NVML begins within CARD_QUERY_NS, or hangs. */
+static bool has_hung(const struct card_watch *watch, const struct cards *cards, uint64_t now_ns) {
+  uint64_t bytes, at_ns, last_ns = watch->begun_ns;
+  for (uint32_t i = 0; i < cards->count; i++)
+    if (card_watch_read(watch, i, &bytes, &at_ns) && at_ns > last_ns)
+      last_ns = at_ns;
+  return now_ns > last_ns && now_ns - last_ns >= CARD_QUERY_NS;
+}
+
+void card_watch_go_on(struct card_watch *watch, const struct cards *cards, bool needed, uint64_t now_ns) {
+  if (needed)
+    watch->needed_ns = now_ns;
+  if (watch->pid && (now_ns - watch->needed_ns >= CARD_WATCH_IDLE_NS || has_hung(watch, cards, now_ns)))
+    kill(watch->pid, SIGKILL);
+  bool may_begin = !watch->begun_ns || now_ns - watch->begun_ns >= CARD_QUERY_PAUSE_NS;
+  if (needed && !watch->pid && may_begin)
+    begin_watch(watch, cards, now_ns);
+  watch->next_ns = now_ns - now_ns % SCHED_LOOK_NS + SCHED_LOOK_NS / 2;
+  watch->next_ns += watch->next_ns <= now_ns ? SCHED_LOOK_NS : 0;
+}
+
+bool card_watch_read(const struct card_watch *watch, uint32_t card, uint64_t *bytes, uint64_t *at_ns) {
+  if (!watch->figures)
+    return false;
+  *at_ns = atomic_load(&watch->figures[card].at_ns);
+  *bytes = atomic_load(&watch->figures[card].used_bytes);
+  return *at_ns != 0;
+}
+
+void card_watch_on_child(struct card_watch *watch) {
+  if (watch->pid && waitpid(watch->pid, NULL, WNOHANG) == watch->pid)
+    watch->pid = 0;
+}
+
+void card_watch_stop(struct card_watch *watch) {
+  if (watch->pid)
+    kill(watch->pid, SIGKILL);
+  if (watch->figures)
+    munmap(watch->figures, CARDS_MAX * sizeof *watch->figures); /* it may still write there */
+  watch->figures = NULL;
+  watch->begun_ns = 0;
+}
+
+void card_watch_end(struct card_watch *watch) {
+  card_watch_stop(watch);
+  *watch = (struct card_watch){.library = NULL};
 }
 
 /* ---- the kernel module's word ---- */

@@ -178,6 +178,45 @@ void card_query_on_time(struct card_query *query, uint64_t now_ns);
 void card_query_end(struct card_query *query);
 
 /*
+ * ---- watching what is in use ----
+ *
+ * A helper that stays: it looks how much of each card is in use, at each full SCHED_LOOK_NS of the clock. It
+ * writes that into memory that the daemon reads half a look later, so the daemon never waits. A figure gets
+ * old if no other one follows, and then counts no more (scheduler.h).
+ *
+ * Why: readings (above) come every 5 s at best, since each loads NVML anew. A card fills in less.
+ */
+
+#define CARD_WATCH_IDLE_NS (UINT64_C(10) * 1000000000) /* it stays for so long without being needed */
+
+struct card_figure {
+  _Atomic uint64_t used_bytes, at_ns; /* 0: there was none */
+};
+
+struct card_watch {
+  const char *library;         /* as of card_query */
+  struct card_figure *figures; /* of each card, in the order of `cards`; shared; NULL: none yet */
+  pid_t pid;                   /* 0: there is no such process */
+  uint64_t next_ns;            /* when the daemon reads them the next time */
+  uint64_t begun_ns;           /* when the process was started last; 0: never */
+  uint64_t needed_ns;          /* when it was needed last */
+};
+
+/* Start the process if it is needed and there is none; end one that is not needed, or hangs. Sets next_ns. */
+void card_watch_go_on(struct card_watch *watch, const struct cards *cards, bool needed, uint64_t now_ns);
+
+/* What is in use of the card with this place in `cards`, as of when. False: it is not known. */
+bool card_watch_read(const struct card_watch *watch, uint32_t card, uint64_t *bytes, uint64_t *at_ns);
+
+/* A child has ended: it may be this one. */
+void card_watch_on_child(struct card_watch *watch);
+
+/* The process shall end, and its figures count no more. Does not wait; the next one begins as if there had
+ * been none. */
+void card_watch_stop(struct card_watch *watch);
+void card_watch_end(struct card_watch *watch);
+
+/*
  * ---- the kernel module's word ----
  *
  * Which GPUs the host has, as the NVIDIA kernel module tells.

@@ -207,6 +207,11 @@ static const char *set_host_copies(void *field, const char *text) {
   return "is none of auto, on, off";
 }
 
+static const char *set_counted(void *field, const char *text) {
+  *(bool *)field = strcmp(text, "touched") == 0;
+  return *(bool *)field || strcmp(text, "allocated") == 0 ? NULL : "is neither touched nor allocated";
+}
+
 static const char *set_tq(void *field, const char *text) {
   int err = parse_tq_ns(text, field);
   if (err == -ERANGE)
@@ -312,6 +317,9 @@ const struct config_key config_keys[] = {
     {"host_copies", "auto|on|off",
      "copies in host memory of what is on the cards (default auto: while it is plentiful)", set_host_copies,
      AT(host_copies)},
+    {"count", "touched|allocated",
+     "mode auto: memory that decides about turns (default touched: what is on the card)", set_counted,
+     AT(count_touched)},
     {"learn", "yes|no", "expect of a program what its earlier runs took (policy srtf; default yes)", set_bool,
      AT(learn)},
     {"require_device", "auto|yes|no",
@@ -348,6 +356,7 @@ struct config config_default(void) {
                                       .memory = GS_MEMORY_MANAGED},
                           .grace_ns = 30 * NS_PER_S,
                           .host_copies = GS_HOST_COPIES_AUTO,
+                          .count_touched = true,
                           .max_clients_per_user = 2048,
                           .evict_after = 4,
                           .bounds = TERMS_DEFAULT_BOUNDS,

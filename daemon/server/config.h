@@ -56,6 +56,7 @@ struct config {
   uint64_t grace_ns;
   uint64_t host_memory_bytes;
   enum gs_host_copies host_copies;
+  bool count_touched;
   uint64_t max_clients_per_user;
   uint64_t evict_after; /* graces; 0: never */
   enum gs_require require_device;

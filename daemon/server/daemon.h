@@ -98,6 +98,7 @@ struct daemon {
   bool disk_is_slow;  /* as the log says */
   struct cards cards; /* of this host */
   struct card_query card_query;
+  struct card_watch card_watch;
   struct history history;
   struct record events, runs, usage;
   const struct peer *acting;   /* whose message is being handled; NULL: nobody's */
@@ -354,6 +355,10 @@ void gpus_settle(struct daemon *daemon, uint64_t now_ns);
 /* What rates.h has to do for any of them. */
 uint64_t gpus_deadline_ns(const struct daemon *daemon);
 void gpus_on_time(struct daemon *daemon, uint64_t now_ns);
+
+/* What is in use on those that sched_gpu_is_watched(). */
+uint64_t gpus_watch_deadline_ns(const struct daemon *daemon);
+void gpus_watch_on_time(struct daemon *daemon, uint64_t now_ns);
 
 /* They have no jobs any more. */
 void gpus_end(struct daemon *daemon);

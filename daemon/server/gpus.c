@@ -147,6 +147,7 @@ bool gpus_find_numbered(struct overrides *overrides, const struct cards *cards) 
 void gpus_on_cards(struct daemon *daemon, const struct cards *cards, uint64_t now_ns) {
   static struct overrides configured;
   daemon->cards = *cards;
+  card_watch_stop(&daemon->card_watch); /* it looks at the cards that there were */
   configured = daemon->configured_overrides;
   bool numbered = gpus_find_numbered(&configured, cards);
   if (numbered)
@@ -319,6 +320,35 @@ void gpus_on_time(struct daemon *daemon, uint64_t now_ns) {
   struct gpu *gpu = first_due(daemon);
   if (gpu)
     rates_on_time(&gpu->rates, now_ns);
+}
+
+/* ---- what is on the cards ---- */
+
+static bool is_watched(const struct daemon *daemon) {
+  if (!daemon->card_watch.library || daemon->cards.source != CARDS_NVML)
+    return false;
+  list_each(node, &daemon->scheduler.gpus) {
+    if (sched_gpu_is_watched(&gpu_at(node)->sched))
+      return true;
+  }
+  return false;
+}
+
+uint64_t gpus_watch_deadline_ns(const struct daemon *daemon) {
+  return daemon->card_watch.pid || is_watched(daemon) ? daemon->card_watch.next_ns : UINT64_MAX;
+}
+
+void gpus_watch_on_time(struct daemon *daemon, uint64_t now_ns) {
+  struct card_watch *watch = &daemon->card_watch;
+  uint64_t bytes, at_ns;
+  if (now_ns < gpus_watch_deadline_ns(daemon))
+    return;
+  card_watch_go_on(watch, &daemon->cards, is_watched(daemon), now_ns);
+  for (uint32_t i = 0; i < daemon->cards.count; i++) {
+    struct sched_gpu *gpu = scheduler_find_gpu(&daemon->scheduler, daemon->cards.list[i].uuid);
+    if (gpu && card_watch_read(watch, i, &bytes, &at_ns) && at_ns <= now_ns)
+      scheduler_set_occupied(gpu, bytes, at_ns, now_ns, &daemon->actions);
+  }
 }
 
 void gpus_end(struct daemon *daemon) {

@@ -512,7 +512,8 @@ uint64_t daemon_deadline_ns(const struct daemon *daemon) {
                              keep_deadline_ns(daemon),
                              usage_deadline_ns(daemon),
                              hook_deadline_ns(&daemon->hook),
-                             card_query_deadline_ns(&daemon->card_query)};
+                             card_query_deadline_ns(&daemon->card_query),
+                             gpus_watch_deadline_ns(daemon)};
   uint64_t next_ns = scheduler_deadline_ns(&daemon->scheduler);
   for (size_t i = 0; i < sizeof all_ns / sizeof *all_ns; i++)
     next_ns = all_ns[i] < next_ns ? all_ns[i] : next_ns;
@@ -529,6 +530,7 @@ void daemon_on_time(struct daemon *daemon, uint64_t now_ns) {
   hook_on_time(&daemon->hook, now_ns);
   keep_on_time(daemon, now_ns);
   card_query_on_time(&daemon->card_query, now_ns);
+  gpus_watch_on_time(daemon, now_ns);
   clients_apply_some_terms(daemon, now_ns);
   if (now_ns >= scheduler_deadline_ns(&daemon->scheduler))
     scheduler_expire(&daemon->scheduler, now_ns, &daemon->actions);
@@ -539,6 +541,7 @@ void daemon_end(struct daemon *daemon) {
   evict_end(daemon);
   kept_end(&daemon->kept);
   card_query_end(&daemon->card_query);
+  card_watch_end(&daemon->card_watch);
   history_end(&daemon->history);
   record_end(&daemon->events);
   record_end(&daemon->runs);

@@ -59,6 +59,8 @@ static struct gs_msg describe_gpu(const struct daemon *daemon, const struct sche
   msg.gpu_status.policy = (uint8_t)gpu->settings.policy;
   if (gpu->serialized)
     msg.gpu_status.flags |= GS_GPU_SERIALIZED;
+  if (sched_gpu_runs_together(gpu))
+    msg.gpu_status.flags |= GS_GPU_TOGETHER;
   if (gpu->settings.tq_ns == SCHED_TQ_AUTO)
     msg.gpu_status.flags |= GS_GPU_TQ_AUTO;
   if (spatial_has(&daemon->spatial, gpu->uuid))
@@ -81,6 +83,7 @@ static struct gs_msg describe_handovers(const struct sched_gpu *gpu, uint32_t in
   msg.handover_status.restored_last_bytes = last->restored_bytes;
   msg.handover_status.overhead_bytes = gpu->overhead_bytes + gpu->away_bytes;
   msg.handover_status.left_ns = sched_gpu_left_ns(gpu, now_ns);
+  msg.handover_status.occupied_bytes = sched_gpu_occupied_bytes(gpu);
   return msg;
 }
 

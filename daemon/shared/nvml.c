@@ -196,11 +196,31 @@ int nvml_memory(void *device, uint64_t *total_bytes) {
   return 0;
 }
 
+/* False: this version has no such function, or its answer makes no sense. */
+static bool get_memory_v2(void *device, struct memory_v2 *memory) {
+  *memory = (struct memory_v2){.version = MEMORY_V2};
+  return nvml.memory_v2 && nvml.memory_v2(device, memory) == 0 && memory->reserved <= memory->total;
+}
+
 int nvml_usable_memory(void *device, uint64_t *bytes) {
-  struct memory_v2 memory = {.version = MEMORY_V2};
-  if (!nvml.memory_v2 || nvml.memory_v2(device, &memory) != 0 || memory.reserved > memory.total)
+  struct memory_v2 memory;
+  if (!get_memory_v2(device, &memory))
     return nvml_memory(device, bytes);
   *bytes = memory.total - memory.reserved;
+  return 0;
+}
+
+/* In the older function's answer the part that the driver keeps counts as in use. */
+int nvml_used_memory(void *device, uint64_t *bytes) {
+  struct memory_v2 memory;
+  struct memory older;
+  if (get_memory_v2(device, &memory)) {
+    *bytes = memory.used;
+    return 0;
+  }
+  if (nvml.memory(device, &older) != 0)
+    return -EIO;
+  *bytes = older.used;
   return 0;
 }
 

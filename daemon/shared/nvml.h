@@ -66,6 +66,10 @@ int nvml_memory(void *device, uint64_t *total_bytes);
 /* The part of it that programs can have: without what the driver keeps. Likewise. */
 int nvml_usable_memory(void *device, uint64_t *bytes);
 
+/* What of that is in use, by whomever, with the unified memory that is there. (What NVML tells of single
+ * processes is without that.) Likewise. */
+int nvml_used_memory(void *device, uint64_t *bytes);
+
 /* The card is in MIG mode: programs see its instances, and not the card. */
 bool nvml_is_split(void *device);
 

@@ -489,6 +489,7 @@ enum gs_note {
 #define GS_GPU_SERIALIZED 0x1u /* turns are being taken now */
 #define GS_GPU_TQ_AUTO 0x2u    /* the quantum finds itself */
 #define GS_GPU_MPS 0x4u        /* spatial = mps */
+#define GS_GPU_TOGETHER 0x8u   /* jobs have more than the capacity, and run: little is on the card */
 
 /* How the memory of a job that leaves is passed to a job that comes (src/memory/swap/passing.h). The name is
  * that of a socket, which others may see; the key is told only to jobs of the same user and origin. All 0:
@@ -777,6 +778,7 @@ struct gs_msg {
       uint64_t evicted_last_bytes, restored_last_bytes;
       uint64_t overhead_bytes; /* what the driver has refused: the card has that much less than it says */
       uint64_t left_ns;        /* until holders must stop; UINT64_MAX: nobody need */
+      uint64_t occupied_bytes; /* in use on the card, but what is known to be no job's; 0: unknown, or none */
     } handover_status;
     struct { /* STATUS_ORIGIN; gpu: its number. Follows each STATUS_WAIT */
       uint32_t job;

@@ -11,6 +11,7 @@
  *   energy=N      mJ that each GPU has used
  *   quiet=N       GPU N tells nothing of what it does
  *   bytes=N       that programs can have of a card
+ *   state=PATH    of a simulated driver: in use is what is on its card of the same index; else all is in use
  *   do=WHAT       hang, crash, fail, babble (nonsense) or hide (the processes of the last GPU)
  */
 #include <signal.h>
@@ -19,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "sim/sim.h"
 
 #define LOST 15
 #define NOT_FOUND 6
@@ -61,7 +64,7 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
 static struct {
   unsigned gpus, base, mig_gpu, mig_count, pid, quiet_gpu;
   unsigned long long bytes, energy;
-  char uuid[64], what[16];
+  char uuid[64], what[16], state[256];
 } script;
 
 /* A handle is the index and one; of an instance, its number and one are above that. */
@@ -105,6 +108,8 @@ static void read_script(void) {
   script.bytes = 79ull << 30;
   if ((word = strstr(text, "bytes=")))
     script.bytes = strtoull(word + 6, NULL, 10);
+  if ((word = strstr(text, "state=")))
+    sscanf(word, "state=%255s", script.state);
   if ((word = strstr(text, "do=")))
     sscanf(word, "do=%15s", script.what);
 }
@@ -176,12 +181,20 @@ int nvmlDeviceGetMinorNumber(void *device, unsigned *minor) {
   return 0;
 }
 
+static unsigned long long used_of(void *device) {
+  struct gs_sim_card card;
+  if (*script.state && gs_sim_card_read(script.state, index_of(device), &card) == 0)
+    return card.pinned_bytes + card.resident_bytes;
+  return script.bytes;
+}
+
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
   if (is_lost(device))
     return LOST;
   *memory = (struct memory){.total = babbles()         ? ~0ull
                                      : part_of(device) ? 10ull << 30
-                                                       : script.bytes + (1ull << 30)};
+                                                       : script.bytes + (1ull << 30),
+                            .used = used_of(device)};
   return 0;
 }
 
@@ -191,6 +204,7 @@ int nvmlDeviceGetMemoryInfo_v2(void *device, struct memory_v2 *memory) {
       memory->version == (sizeof *memory | 2u << 24) ? nvmlDeviceGetMemoryInfo(device, &plain) : NOT_FOUND;
   if (result == 0) {
     memory->total = plain.total;
+    memory->used = plain.used;
     memory->reserved = part_of(device) ? 0 : 1ull << 30;
   }
   return result;

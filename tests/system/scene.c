@@ -93,7 +93,8 @@ static void environment_inherit(struct environment *environment) {
                                       "GS_TEST_MODULE", "GS_TEST_SCALE",
                                       "GS_TEST_SEED",   "GS_TEST_HISTORIES",
                                       "GS_STRICT",      "GPUSHARE_PREEMPT",
-                                      "GS_TEST_SAY",    "GPUSHARE_SSH"};
+                                      "GS_TEST_SAY",    "GPUSHARE_SSH",
+                                      "GS_NVML_SCRIPT"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (getenv(names[i]))
       environment_add(environment, "%s=%s", names[i], getenv(names[i]));
@@ -287,6 +288,8 @@ static int receive_status(int fd, struct scene_status *status) {
       status->daemon = msg;
     else if (msg.type == GS_STATUS_GPU && status->gpu_count < 8)
       status->gpus[status->gpu_count++] = msg;
+    else if (msg.type == GS_STATUS_HANDOVER && status->gpu_count > 0)
+      status->handovers[status->gpu_count - 1] = msg;
     else if (msg.type == GS_STATUS_JOB && status->job_count < SCENE_STATUS_MAX)
       status->jobs[status->job_count] = msg; /* the rest of it follows */
     else if (msg.type == GS_STATUS_TERMS && status->job_count < SCENE_STATUS_MAX)

@@ -71,6 +71,7 @@ int scene_order(const struct scene *scene, enum gs_msg_type type, uint64_t value
 struct scene_status {
   struct gs_msg daemon;
   struct gs_msg gpus[8];
+  struct gs_msg handovers[8]; /* of the GPUs */
   struct gs_msg jobs[SCENE_STATUS_MAX];
   struct gs_msg terms[SCENE_STATUS_MAX]; /* of the jobs */
   struct gs_msg waits[SCENE_STATUS_MAX]; /* likewise */

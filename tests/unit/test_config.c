@@ -44,6 +44,7 @@ TEST(defaults) {
   ck_assert_uint_eq(config.overrides.count, 0);
   ck_assert_uint_gt(config.host_memory_bytes, 0);
   ck_assert_int_eq(config.host_copies, GS_HOST_COPIES_AUTO);
+  ck_assert(config.count_touched);
   ck_assert_str_eq(config.socket, GS_DEFAULT_SOCKET);
   ck_assert_str_eq(config.metrics, ADDRESS_OFF);
   ck_assert_str_eq(config.web, ADDRESS_OFF);
@@ -59,7 +60,7 @@ TEST(all_keys_are_read) {
                 "off\npolicy = srtf\n"
                 "grace = 1m\ncapacity = 16G\nmemory = swap\nhost_memory = 1T\nhost_copies = "
                 "on\nmax_clients_per_user = "
-                "7\nlearn = no\n"
+                "7\nlearn = no\ncount = allocated\n"
                 "max_weight = 300\nmax_priority = 0\nproduction = privileged\n"
                 "group = users\nmetrics = [::1]:9465\nweb = unix:/run/w\nlog = debug\n"),
       0);
@@ -75,6 +76,7 @@ TEST(all_keys_are_read) {
   ck_assert_int_eq(config.host_copies, GS_HOST_COPIES_ON);
   ck_assert_uint_eq(config.max_clients_per_user, 7);
   ck_assert(!config.learn);
+  ck_assert(!config.count_touched);
   ck_assert_uint_eq(config.bounds.max_weight, 300);
   ck_assert_int_eq(config.bounds.max_priority, 0);
   ck_assert(config.bounds.production_privileged);
@@ -101,6 +103,7 @@ TEST(mistakes_are_named_and_change_nothing) {
       {"mode = ON\n", ":1: ", "auto, on, off"},
       {"host_memory = 101%\n", ":1: ", "100 %"},
       {"host_copies = yes\n", ":1: ", "'yes' is none of auto, on, off"},
+      {"count = all\n", ":1: ", "'all' is neither touched nor allocated"},
       {"max_clients_per_user = 0\n", ":1: ", "number"},
       {"max_clients_per_user = 5x\n", ":1: ", "number"},
       {"max_weight = 99\n", ":1: ", "max_weight: '99' is not a number from 100 to 10000"},

@@ -115,6 +115,19 @@ START_TEST(who_cant_run_keeps_nothing) {
 }
 END_TEST
 
+/* It came with that, so nobody has looked whether it fits beside what the second one may pin unasked. */
+START_TEST(who_runs_for_now_goes_on) {
+  come(2, 0, SWAP);
+  come(3, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(2, 1), 0);
+  world_memory_pinned(&world, 2, 1 - 8 / 1024., 1 - 8 / 1024.);
+  world_attach(&world, 1, 15 + 4 / 1024., SWAP);
+  ck_assert(runs(1));
+  refuses(3, 5 / 1024., GS_REFUSAL_OTHERS);
+  ck_assert(runs(1));
+}
+END_TEST
+
 /* What the driver has refused is tried again. */
 START_TEST(who_will_run_again_keeps_it) {
   struct sched_gpu *gpu = &world.gpus[0];
@@ -210,6 +223,7 @@ int main(void) {
                                 a_lower_class_may_not,
                                 nor_what_a_higher_class_has_left,
                                 who_cant_run_keeps_nothing,
+                                who_runs_for_now_goes_on,
                                 who_will_run_again_keeps_it,
                                 what_goes_unasked_is_left_too,
                                 no_more_goes_unasked_than_is_left,

@@ -28,6 +28,7 @@ static struct sched_share users[USERS];
 
 static struct run {
   uint64_t seed, digest;
+  bool unified; /* all memory has page faults */
   bool fair;    /* no stalls, no changes of settings: nobody may wait for long */
   bool excused; /* the event may put more on the card than it has */
   bool shrunk;  /* the card has become smaller, or others' pinned memory larger */
@@ -35,10 +36,12 @@ static struct run {
   unsigned giving_way;
   bool wanted[ACTORS]; /* it has been told that somebody waits */
   uint64_t wanted_epoch[ACTORS];
-  uint64_t too_big_ns[ACTORS]; /* when it was so the last time */
-  uint64_t had_bytes[ACTORS];  /* before its memory changed the last time */
-  uint64_t most_bytes[ACTORS]; /* ever */
-  uint64_t room_bytes[ACTORS]; /* as it was told the last time */
+  uint64_t too_big_ns[ACTORS];      /* when it was so the last time */
+  uint64_t had_bytes[ACTORS];       /* before its memory changed the last time */
+  uint64_t most_bytes[ACTORS];      /* ever */
+  uint64_t room_bytes[ACTORS];      /* as it was told the last time */
+  uint64_t look_ns, unpinned_bytes; /* what was on the card when it was looked, beside what was pinned */
+  uint64_t needed_bytes;            /* turns are: of what the jobs have had since, the most */
 } run;
 
 static void fail_about(const char *what, int i) {
@@ -54,6 +57,13 @@ static void fail_all(const char *what) { fail_about(what, -1); }
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
 static uint64_t random_below(uint64_t bound) { return actors_random_below(&them, bound); }
 static bool chance(unsigned percent) { return actors_chance(&them, percent); }
+
+/* What jobs have, will have again, and need beside it as the driver has refused it to them (accounting.c):
+ * for the latter, too, others leave. */
+static bool all_fit(void) {
+  const struct sched_gpu *gpu = &them.gpu;
+  return gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(gpu);
+}
 
 /* ---- decisions ---- */
 
@@ -98,8 +108,7 @@ static void check_room(int i, uint64_t room_bytes) {
     fail_about("gets less room than it has while it runs", i);
   /* Who neither stops nor asks is not told to come back after it was told to leave: it would for ever. */
   const struct sched_gpu *gpu = &them.gpu;
-  bool fits = gpu->used_bytes + gpu->ephemeral_bytes + gpu->extra_bytes <= sched_gpu_usable_bytes(&them.gpu);
-  bool short_of = gpu->serialized && !gpu->roomy && !fits;
+  bool short_of = gpu->serialized && !gpu->roomy && !all_fit();
   if (short_of && job->role == SCHED_ROLE_NONE && job->since_ns < them.now_ns &&
       room_bytes > most(run.room_bytes[i], job->pinned_bytes))
     fail_about("gets room though its turn is not near", i);
@@ -260,6 +269,35 @@ static void check_turns(void) {
     fail_all("a change of a deadline is missed");
 }
 
+static bool is_full(void) {
+  uint64_t missing_bytes = them.gpu.overhead_bytes + them.gpu.away_bytes;
+  uint64_t bytes = run.unpinned_bytes + them.gpu.pinned_bytes;
+  return (bytes > missing_bytes ? bytes - missing_bytes : 0) >= sched_gpu_usable_bytes(&them.gpu) / 100 * 90;
+}
+
+static bool is_known(void) { return run.look_ns && them.now_ns < run.look_ns + 2 * SCHED_LOOK_NS; }
+
+/* All run though they don't fit: little is on the card, and has not been more since they have had as much. */
+static void check_together(void) {
+  const struct sched_gpu *gpu = &them.gpu;
+  uint64_t bytes = gpu->used_bytes + gpu->ephemeral_bytes;
+  bool fits = all_fit(), production = false;
+  if (bytes < run.needed_bytes - run.needed_bytes / 8)
+    run.needed_bytes = 0;
+  if (run.needed_bytes || (is_known() && is_full() && !fits))
+    run.needed_bytes = most(run.needed_bytes, bytes);
+  if (gpu->serialized || fits || gpu->settings.mode != GS_MODE_AUTO)
+    return;
+  for (int i = 0; i < ACTORS; i++)
+    production |= them.actors[i].attached && them.jobs[i].terms.class == GS_CLASS_PRODUCTION;
+  if (!is_known() || is_full())
+    fail_all("jobs run together, and the card may be full");
+  if (run.needed_bytes && !them.scheduler.deferred)
+    fail_all("jobs run together again for which turns were needed");
+  if (faultless_bytes() > 0 || production)
+    fail_all("jobs run together beside one for which all counts");
+}
+
 static void check_job(int i) {
   const struct sched_job *job = &them.jobs[i];
   bool holds = job->state == GS_JOB_HOLDING;
@@ -329,6 +367,7 @@ static void check_excess(void) {
 static void on_event(void) {
   check_sums();
   check_turns();
+  check_together();
   check_conserving();
   check_claims();
   check_excess();
@@ -341,8 +380,7 @@ static void on_step(int i) {
   const struct actor *actor = &them.actors[i];
   bool knows = actor->room_seq == them.jobs[i].room_seq;
   check_claims();
-  if (actor->step == STEP_OUT && knows &&
-      them.gpu.used_bytes + them.gpu.ephemeral_bytes <= sched_gpu_usable_bytes(&them.gpu))
+  if (actor->step == STEP_OUT && knows && all_fit())
     fail_about("leaves though all fits", i);
 }
 
@@ -356,6 +394,7 @@ static void excuse(bool excused) {
 
 static void attach(int i) {
   bool running = chance(10);
+  bool managed = chance(50) || run.unified;
   uint64_t used_bytes = random_below(running ? CARD / 2 : CARD * 9 / 8);
   uint64_t resident_bytes = running ? used_bytes : chance(20) ? random_below(used_bytes) : 0;
   run.wanted[i] = false;
@@ -365,7 +404,7 @@ static void attach(int i) {
   them.users[i] = user < USERS ? &users[user] : NULL;
   excuse(resident_bytes > 0);
   actors_attach(&them, i, used_bytes, resident_bytes,
-                (running ? GS_ATTACH_RUNNING : 0) | (chance(50) ? GS_ATTACH_MANAGED : 0));
+                (running ? GS_ATTACH_RUNNING : 0) | (managed ? GS_ATTACH_MANAGED : 0));
   excuse(false);
   if (chance(70))
     actors_request(&them, i);
@@ -479,6 +518,17 @@ static void change_terms(int i) {
                               .class = run.fair ? GS_CLASS_STANDARD : (enum gs_class)random_below(3),
                               .paused = !run.fair && chance(30)};
   scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+/* By a look that may have been made some time ago. */
+static void look(void) {
+  uint64_t bytes = random_below(CARD), ago_ns = random_below(SCHED_LOOK_NS * 9 / 4);
+  if (ago_ns < 2 * SCHED_LOOK_NS) {
+    run.look_ns = them.now_ns - ago_ns;
+    run.unpinned_bytes = bytes > them.gpu.pinned_bytes ? bytes - them.gpu.pinned_bytes : 0;
+  }
+  scheduler_set_occupied(&them.gpu, bytes, them.now_ns - ago_ns, them.now_ns, &them.change);
   actors_execute(&them);
 }
 
@@ -599,7 +649,9 @@ static void begin(uint64_t seed) {
   memset(&run, 0, sizeof run);
   run.seed = seed;
   run.fair = seed % 2;
+  run.unified = seed % 4 == 2;
   actors_init(&them, seed, CARD);
+  them.now_ns = 10 * NS_PER_S; /* looks may be some seconds old */
   them.letter_ns = 2 * NS_PER_MS;
   them.drain_ns = DRAIN_NS;
   them.bytes_per_s = BYTES_PER_S;
@@ -626,6 +678,8 @@ static uint64_t run_history(uint64_t seed) {
   for (int step = 0; step < STEPS; step++) {
     if (chance(5) && !run.fair)
       change_settings();
+    else if (chance(10))
+      look();
     else
       act((int)random_below(ACTORS));
     actors_pass(&them, random_below(8 * NS_PER_MS));

@@ -285,6 +285,11 @@ void world_short(struct world *world, int job, double gib) {
   settle(world);
 }
 
+void world_occupied(struct world *world, double gib) {
+  scheduler_set_occupied(&world->gpus[0], bytes(gib), world->now_ns, world->now_ns, &world->change);
+  settle(world);
+}
+
 void world_set_terms(struct world *world, int job, const struct sched_terms *terms) {
   scheduler_set_terms(&world->jobs[job], terms, world->now_ns, &world->change);
   settle(world);

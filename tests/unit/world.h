@@ -76,6 +76,8 @@ void world_resident(struct world *world, int job, double gib);
 /* LOCK_ACTIVE of a stuck job. */
 void world_active(struct world *world, int job);
 void world_short(struct world *world, int job, double gib);
+/* So much of the first card is in use now, by whomever. */
+void world_occupied(struct world *world, double gib);
 void world_set_terms(struct world *world, int job, const struct sched_terms *terms);
 void world_set_mode(struct world *world, enum gs_mode mode);
 void world_set_tq(struct world *world, uint64_t tq_ns);
