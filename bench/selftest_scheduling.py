@@ -84,7 +84,7 @@ CASES = {
         "ddp_drain_mean_ms": 9, "ddp_drain_longest_ms": 21}, alone=True),
     "ddp: wrong weights and too few hand-overs": Case("ddp.py", "", "FAKE=DIFFERENT FAKE_HANDOVERS=299", 1, {
         "ddp_results": "DIFFERENT", "ddp_handovers_verdict": "MISSED"}, "WRONG ddp_results"),
-    "ddp: deadlock": Case("ddp.py", "--seconds 15", "FAKE=hang", 1, {
+    "ddp: deadlock": Case("ddp.py", "--seconds 5", "FAKE=hang", 1, {
         "ddp_handovers": 120, "ddp_drain_mean_ms": 9, "ddp_results": None}, "no @rank in time"),
     "ddp: one GPU": Case("ddp.py", "", "FAKE_GPUS=1", 77),
 } | {f"{program}: no GPU": Case(f"{program}.py", "", "FAKE_GPU=77", 77)
