@@ -179,7 +179,6 @@ void program_look_for_cards(struct program *program) {
   static struct cards cards;
   char why[NVML_WHY_SIZE];
   int result = card_query_on_child(&program->daemon.card_query, &cards, why);
-  usage_on_readings(&program->daemon, clock_now_ns());
   if (result > 0) {
     *program->cards_trouble = '\0';
     take_cards(program, &cards);
@@ -187,6 +186,7 @@ void program_look_for_cards(struct program *program) {
     note_cards_trouble(program, why);
     read_cards(program);
   }
+  usage_on_readings(&program->daemon, clock_now_ns()); /* after the cards that it is told of are known */
   if (result != 0 && program->daemon.card_query.again)
     program_ask_for_cards(program);
 }

@@ -370,6 +370,7 @@ static double hours(const json_t *row, const char *key) {
 
 static void add_row(struct table *table, const struct host *host, const json_t *row, const char *by) {
   char number[WORDS_SIZE];
+  double energy_joules = json_number_value(json_object_get(row, "energy_joules"));
   table_add(table, "%s", host->name);
   if (strcmp(by, "gpu") == 0)
     table_add(table, "%s", gpu_text(row, "gpu", number));
@@ -384,16 +385,20 @@ static void add_row(struct table *table, const struct host *host, const json_t *
   table_add(table, "%.3f", hours(row, "gpu_ns"));
   table_add(table, "%.3f", hours(row, "waited_ns"));
   table_add(table, "%s", BYTES_TEXT(number_of(row, "moved_bytes")));
+  if (energy_joules > 0)
+    table_add(table, "%.3f", energy_joules * 1e3 / MILLIJOULES_PER_KWH);
+  else
+    table_add(table, "%s", "");
 }
 
 /* The second one is what --by says. */
-#define REPORT_COLUMNS 9
+#define REPORT_COLUMNS 10
 static const struct table_column report_columns[REPORT_COLUMNS] = {
     {"HOST", -4, 9, NULL, 0, false},     {NULL, -10, 8, NULL, 0, false},
     {"USER", -10, 7, "", 0, false},      {"NAME", -10, 6, "", 0, false},
     {"JOBS", 6, 1, NULL, 0, false},      {"GPU HOURS", 10, 5, NULL, 0, false},
     {"COMPUTED", 10, 4, NULL, 0, false}, {"WAITED", 10, 3, NULL, 0, false},
-    {"MOVED", 11, 2, NULL, 0, false},
+    {"MOVED", 11, 2, NULL, 0, false},    {"KWH", 10, 3, "", 0, false},
 };
 
 static void add_host(struct table *table, const struct hosts *hosts, const struct host *host,

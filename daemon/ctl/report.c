@@ -24,7 +24,7 @@ struct report {
 struct row {
   const struct gs_msg *last; /* span */
   size_t jobs;
-  uint64_t held_ns, gpu_ns, waited_ns, moved_bytes;
+  uint64_t held_ns, gpu_ns, waited_ns, moved_bytes, energy_mj;
   uint64_t since_ns, until_ns; /* on the clock on the wall */
 };
 
@@ -88,6 +88,7 @@ static size_t sum_up(const struct report *report, size_t first, struct row *row)
     row->gpu_ns += span->event.usage.gpu_ns;
     row->waited_ns += span->event.usage.waited_ns;
     row->moved_bytes += span->event.usage.moved_bytes;
+    row->energy_mj += span->energy_mj;
     row->since_ns = since_ns < row->since_ns ? since_ns : row->since_ns;
     row->until_ns = until_ns > row->until_ns ? until_ns : row->until_ns;
   }
@@ -103,7 +104,7 @@ static void print_titles(enum by by) {
     printf("%-10s %-16s ", "USER", "NAME");
   else
     printf("%6s ", "JOBS");
-  printf("%10s %10s %10s %11s\n", "GPU HOURS", "COMPUTED", "WAITED", "MOVED");
+  printf("%10s %10s %10s %11s %10s\n", "GPU HOURS", "COMPUTED", "WAITED", "MOVED", "KWH");
 }
 
 static const char *key_text(const struct report *report, const struct row *row, char text[WORDS_SIZE]) {
@@ -124,8 +125,11 @@ static void print_row(const struct report *report, const struct row *row) {
     printf("%-10s %-16s ", user_name(row->last->event.uid), row->last->event.name);
   else
     printf("%6zu ", row->jobs);
-  printf("%10.3f %10.3f %10.3f %11s\n", hours(row->held_ns), hours(row->gpu_ns), hours(row->waited_ns),
+  printf("%10.3f %10.3f %10.3f %11s", hours(row->held_ns), hours(row->gpu_ns), hours(row->waited_ns),
          BYTES_TEXT(row->moved_bytes));
+  if (row->energy_mj)
+    printf(" %10.3f", (double)row->energy_mj / MILLIJOULES_PER_KWH);
+  putchar('\n');
 }
 
 /* ---- for programs ---- */
@@ -152,8 +156,11 @@ static void print_csv(const struct report *report, const struct row *row) {
     putchar(',');
     print_quoted(row->last->event.name);
   }
-  printf(",%zu,%.3f,%.3f,%.3f,%lu,%s,%s\n", row->jobs, (double)row->held_ns / NS_PER_S,
+  printf(",%zu,%.3f,%.3f,%.3f,%lu,%s,%s,", row->jobs, (double)row->held_ns / NS_PER_S,
          (double)row->gpu_ns / NS_PER_S, (double)row->waited_ns / NS_PER_S, row->moved_bytes, since, until);
+  if (row->energy_mj)
+    printf("%.3f", (double)row->energy_mj / 1e3);
+  putchar('\n');
 }
 
 static json_t *row_json(const struct report *report, const struct row *row) {
@@ -180,6 +187,8 @@ static json_t *row_json(const struct report *report, const struct row *row) {
   output_number(object, "moved_bytes", row->moved_bytes);
   output_text(object, "since", since);
   output_text(object, "until", until);
+  json_object_set_new(object, "energy_joules",
+                      row->energy_mj ? json_real((double)row->energy_mj / 1e3) : json_null());
   return object;
 }
 
@@ -189,8 +198,8 @@ static int show(const struct request *request, const struct report *report) {
   json_t *rows = json_array();
   struct row row;
   if (request->csv)
-    printf("%s,%sjobs,held_seconds,gpu_seconds,waited_seconds,moved_bytes,since,until\n", bys[report->by],
-           report->by == BY_JOB ? "user,name," : "");
+    printf("%s,%sjobs,held_seconds,gpu_seconds,waited_seconds,moved_bytes,since,until,energy_joules\n",
+           bys[report->by], report->by == BY_JOB ? "user,name," : "");
   else if (!request->json && report->count)
     print_titles(report->by);
   for (size_t i = 0; i < report->count;) {

@@ -570,7 +570,7 @@ static uint64_t held(const struct scene *scene) { return sched_job_held_ns(scene
 static uint64_t waited(const struct scene *scene) { return sched_job_waited_ns(scene->job, scene->now_ns); }
 static uint64_t turns(const struct scene *scene) { return scene->job->turns; }
 static uint64_t moved(const struct scene *scene) { return scene->job->moved_bytes; }
-static uint64_t job_energy(const struct scene *scene) { return attachment_of(scene->job)->energy_mj; }
+static uint64_t job_energy(const struct scene *scene) { return attachment_of(scene->job)->counted.energy_mj; }
 
 static void put_limit(const struct scene *scene) {
   const struct sched_job *job = scene->job;

@@ -190,6 +190,7 @@ struct told {
 struct usage {
   uint64_t until_ns;
   uint64_t held_ns, gpu_ns, waited_ns, moved_bytes;
+  uint64_t energy_mj; /* of the GPU while the job held it, about */
 };
 
 /* A client on a GPU. */
@@ -199,7 +200,6 @@ struct attachment {
   struct told told;
   uint64_t began_ns;          /* it has been there since then */
   struct usage kept, counted; /* as its last span has ended; as its user has been told of it */
-  uint64_t energy_mj;         /* of the GPU while it held that, about; as of `counted` */
   struct rates_job rates;
   struct peer *peer;
   uint32_t index;                       /* the client's own, of the GPU */

@@ -94,11 +94,11 @@ size_t kept_line_event(char line[KEPT_LINE_SIZE], const struct gs_msg *event) {
   if (event->event.kind == GS_EVENT_USAGE)
     return line_of(line,
                    "usage\t%" PRIu64 "\t%u\t%u\t%u\t%u\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64
-                   "\t%" PRIu64 "\t%.31s",
+                   "\t%" PRIu64 "\t%" PRIu64 "\t%.31s",
                    event->event.at_ns, event->event.job, (unsigned)event->event.pid, event->event.uid,
                    event->gpu, (unsigned)event->event.detail, event->event.usage.since_ns,
                    event->event.usage.held_ns, event->event.usage.gpu_ns, event->event.usage.waited_ns,
-                   event->event.usage.moved_bytes, event->event.name);
+                   event->event.usage.moved_bytes, event->energy_mj, event->event.name);
   return line_of(
       line,
       "ended\t%" PRIu64 "\t%u\t%u\t%u\t%u\t%u\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%.31s",
@@ -426,7 +426,7 @@ static bool read_usage(struct reader *reader, const struct fields *fields) {
   if (fields->value[6] > GS_CLASS_OPPORTUNISTIC)
     return false;
   struct gs_msg event = run_event(GS_EVENT_USAGE, fields);
-  printable_copy(event.event.name, fields->text[12], sizeof event.event.name);
+  printable_copy(event.event.name, fields->text[fields->count - 1], sizeof event.event.name);
   event.gpu = (uint32_t)fields->value[5];
   event.event.detail = (uint16_t)fields->value[6];
   event.event.usage.since_ns = fields->value[7];
@@ -434,6 +434,7 @@ static bool read_usage(struct reader *reader, const struct fields *fields) {
   event.event.usage.gpu_ns = fields->value[9];
   event.event.usage.waited_ns = fields->value[10];
   event.event.usage.moved_bytes = fields->value[11];
+  event.energy_mj = fields->count == 14 ? fields->value[12] : 0;
   record_add(&reader->kept->usage, &event);
   return true;
 }
@@ -455,7 +456,8 @@ static const struct {
     {"learnt", "uqq", read_learnt},
     {"command", "quuut", read_command},
     {"ended", "quuuuuqqqqt", read_ended},
-    {"usage", "quuuuuqqqqqt", read_usage},
+    {"usage", "quuuuuqqqqqqt", read_usage},
+    {"usage", "quuuuuqqqqqt", read_usage}, /* of a daemon that kept no energy */
 };
 
 /* False: there are others, or no such numbers, which are digits alone. */
@@ -492,8 +494,8 @@ static bool read_line(struct reader *reader, char *line, size_t length) {
     fields.text[fields.count++] = field;
   }
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    if (strcmp(kinds[i].name, fields.text[0]) == 0)
-      return read_fields(&fields, kinds[i].fields) && kinds[i].read(reader, &fields);
+    if (strcmp(kinds[i].name, fields.text[0]) == 0 && read_fields(&fields, kinds[i].fields))
+      return kinds[i].read(reader, &fields);
   return false;
 }
 

@@ -17,7 +17,7 @@
  *   learnt   UID HASH NS                   terms.h
  *   command  AT JOB PID UID TEXT           record.h, of runs that have ended; AT: by the clock on the wall
  *   ended    AT JOB PID UID HOW STATUS STARTED GPU WAITED TURNS NAME
- *   usage    AT JOB PID UID CARD CLASS SINCE HELD GPU WAITED MOVED NAME     usage.h
+ *   usage    AT JOB PID UID CARD CLASS SINCE HELD GPU WAITED MOVED ENERGY NAME     usage.h
  *
  * No value is taken that the daemon would not take from gpusharectl. Pure; one thread at a time.
  */

@@ -54,8 +54,8 @@ void usage_on_readings(struct daemon *daemon, uint64_t now_ns) {
 
 /* ---- spans ---- */
 
-/* For its user. */
-static void count(struct attachment *attachment, const struct usage *now) {
+/* For its user. Sets the energy of `now`. */
+static void count(struct attachment *attachment, struct usage *now) {
   struct user *user = attachment->peer->user;
   const struct usage *before = &attachment->counted;
   user->held_ns += now->held_ns - before->held_ns;
@@ -63,7 +63,7 @@ static void count(struct attachment *attachment, const struct usage *now) {
   user->moved_bytes += now->moved_bytes - before->moved_bytes;
   uint64_t held_ms = (now->held_ns - before->held_ns) / NS_PER_MS;
   uint64_t energy_mj = held_ms * gpu_of(attachment->job.gpu)->energy.job_mw / 1000;
-  attachment->energy_mj += energy_mj;
+  now->energy_mj = before->energy_mj + energy_mj;
   user->energy_mj += energy_mj;
   attachment->counted = *now;
 }
@@ -87,6 +87,7 @@ void usage_end_span(struct attachment *attachment, uint64_t now_ns) {
   msg.event.usage.gpu_ns = now.gpu_ns - before.gpu_ns;
   msg.event.usage.waited_ns = now.waited_ns - before.waited_ns;
   msg.event.usage.moved_bytes = now.moved_bytes - before.moved_bytes;
+  msg.energy_mj = now.energy_mj - before.energy_mj;
   if (!msg.event.usage.held_ns && !msg.event.usage.waited_ns && !msg.event.usage.moved_bytes)
     return;
   record_add(&daemon->usage, &msg);

@@ -505,7 +505,11 @@ struct gs_msg {
   uint32_t gpu;     /* the client's own index of the GPU (from ATTACH); ctl: GS_GPU_NUMBER,
                        or GS_GPU_ALL */
   int32_t status;   /* replies: 0 or -errno */
-  uint64_t epoch;   /* LOCK_*, DROP_LOCK: number of the grant */
+  union {
+    uint64_t epoch; /* LOCK_*, DROP_LOCK: number of the grant */
+    uint64_t
+        energy_mj; /* EVENT, kind USAGE: of the GPU while the job held it; 0: none, or NVML has not told */
+  };
   union {
     struct {                   /* REGISTER */
       int32_t pid;             /* in the client's own pid namespace; 0: unknown */

@@ -1,6 +1,7 @@
 """The daemon's metrics: the format, what is said of jobs on a simulated card, and what readers can't do to the daemon.
 usage: test_daemon.py BUILD [unittest's arguments]"""
 import contextlib
+import json
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import exposition
@@ -168,6 +170,19 @@ class Cards(Case):
         self.assertEqual(value(families, "gpushare_gpu_answers", index="1"), 0)
         self.assertEqual(scene.status()["gpus"][1]["card"]["answers"], False)
         self.assertIn("  the card does not answer: see the kernel's log (dmesg)\n", scene.ctl("status").stdout)
+
+    def test_a_report_has_the_energy_of_jobs(self):
+        scene = self.scene(nvml="gpus=1 energy=1000000")
+        scene.start(bytes_each=8 * MIB)
+        for joules in (1000, 1500):  # the second reading says how much the GPU takes
+            scene.play_nvml(f"gpus=1 energy={joules * 1000}")
+            scene.wait_for("a reading", lambda f: f["gpushare_gpu_energy_joules_total"].samples and
+                           value(f, "gpushare_gpu_energy_joules_total", index="0") == joules)
+        time.sleep(1)
+        scene.stop(scene.jobs[0])
+        rows = wait_until("it has left", lambda: json.loads(scene.ctl("report", "--json").stdout)["rows"])
+        self.assertGreater(rows[0]["energy_joules"], 0)
+        self.assertRegex(scene.ctl("report", "--csv").stdout, r",\d+\.\d{3}\n$")
 
     def lost_folder(self):
         folder = tempfile.TemporaryDirectory()

@@ -136,6 +136,30 @@ class Installed(unittest.TestCase):
             self.assertIn(b"gpushare_clients 0\n", answer.read())
         run("systemctl", "disable", "--now", "gpushare-metrics.socket", "gpushare-metrics.service")
 
+    def test_the_page_on_a_port_by_its_socket(self):
+        run("systemctl", "enable", "--now", "gpushare-web.socket")
+        with urllib.request.urlopen("http://127.0.0.1:9466/", timeout=PATIENCE_S) as answer:
+            self.assertIn(b"<title>gpushare</title>", answer.read())
+        with urllib.request.urlopen("http://127.0.0.1:9466/api/status", timeout=PATIENCE_S) as answer:
+            self.assertEqual(json.load(answer)["daemon"]["pid"], status()["daemon"]["pid"])
+        page = run("systemctl", "show", "--value", "-p", "MainPID", "gpushare-web.service").strip()
+        with open(f"/proc/{page}/status", encoding="utf-8") as file:
+            told = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+        self.assertNotIn("0", told["Uid"].split())
+        self.assertEqual((int(told["CapEff"], 16), told["NoNewPrivs"], told["Seccomp"]), (0, "1", "2"))
+        run("systemd-analyze", "security", "--no-pager", "--threshold=20", "gpushare-web.service")
+        run("systemctl", "disable", "--now", "gpushare-web.socket", "gpushare-web.service")
+
+    def test_what_the_package_has(self):
+        files = run("dpkg", "-L", "gpushare").split()
+        for end in ("/bin/gpusharectl", "/sbin/gpushare-daemon", "/gpushare/gpushare-web", "/libunified.so", "/gpushare/ld.so.preload",
+                    "/gpushare.h", "/gpushare.pc", "/gpushare-daemon.socket", "/gpushare-daemon.service", "/gpushare-metrics.socket",
+                    "/gpushare-metrics.service", "/gpushare-web.socket", "/gpushare-web.service", "/sysusers.d/gpushare.conf",
+                    "/tmpfiles.d/gpushare.conf", "/gpushare-lab.conf.example", "/gpushare.rules.yml", "/gpushare.grafana.json",
+                    "/jupyter/gpushare/kernel.json", "/completions/gpusharectl", "/gpusharectl.1.gz", "/gpushare.conf.5.gz",
+                    "/libunified.7.gz", "/gpushare-daemon.8.gz"):
+            self.assertTrue([path for path in files if path.endswith(end)], end)
+
     def test_what_containers_get_is_installed(self):
         edits = json.loads(run("gpusharectl", "cdi", "generate"))["containerEdits"]
         host = {mount["containerPath"]: mount["hostPath"] for mount in edits["mounts"]}

@@ -36,7 +36,7 @@
   "    {\"state\": \"holding\", \"user\": \"eve\", \"name\": \"y\"}, {\"state\": \"waiting\"}, {}]}],"       \
   " \"rows\": [{\"user\": \"ann\", \"job\": 7, \"name\": \"train.py\", \"gpu\": 1, \"instance\": 2,"         \
   "    \"class\": \"standard\", \"jobs\": 4, \"held_ns\": 5400000000000, \"gpu_ns\": 3600000000000,"         \
-  "    \"waited_ns\": 1800000000000, \"moved_bytes\": 1073741824}]}\n"
+  "    \"waited_ns\": 1800000000000, \"moved_bytes\": 1073741824, \"energy_joules\": 900000.0}]}\n"
 
 static struct daemon_process daemon_process, *const it = &daemon_process;
 static char folder[] = "/tmp/gpushare-hosts-XXXXXX";
@@ -165,7 +165,7 @@ TEST(reports_have_rows_of_all_hosts) {
   ck_assert_int_eq(ctl("report --host here,other --since 7d"), 0);
   output_has("HOST  USER ");
   output_has("here  no job has had a GPU in that time");
-  output_has("other ann             4      1.500      1.000      0.500     1.0 GiB\n");
+  output_has("other ann             4      1.500      1.000      0.500     1.0 GiB      0.250\n");
   ck_assert_int_eq(ctl("report --by job --host other"), 0);
   output_has("other 7          ann        train.py        4      1.500");
   ck_assert_int_eq(ctl("report --by gpu --host other"), 0);

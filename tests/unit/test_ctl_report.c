@@ -110,7 +110,8 @@ TEST(it_sums_up) {
   ck_assert_int_eq(report("--by job"), 0);
   output_has("JOB            USER       NAME              GPU HOURS");
   ck_assert_int_eq(report("--csv"), 0);
-  output_has("user,jobs,held_seconds,gpu_seconds,waited_seconds,moved_bytes,since,until\n\"");
+  output_has("user,jobs,held_seconds,gpu_seconds,waited_seconds,moved_bytes,since,until,energy_joules\n\"");
+  output_has("Z,\n"); /* no NVML: no energy */
 }
 
 TEST(it_is_as_old_as_one_wants) {
@@ -247,6 +248,33 @@ TEST(an_older_daemon_is_told_from_others) {
     ck_assert_int_eq(ask_played(unknown[i], NULL, 0), 3);
     output_has("the daemon has closed the connection: see gpushare-daemon's log");
   }
+}
+
+/* 0.5 kWh in two spans of a job, and one of which NVML has not told. */
+TEST(energy_is_summed_up) {
+  struct gs_msg answers[5] = {wire_msg(GS_EVENTS_BEGIN, GS_GPU_ALL)};
+  answers[0].events.record = GS_RECORD_USAGE;
+  for (int i = 1; i <= 3; i++) {
+    answers[i] = wire_msg(GS_EVENT, 0);
+    answers[i].event.kind = GS_EVENT_USAGE;
+    answers[i].event.seq = (uint64_t)i;
+    answers[i].event.job = i < 3 ? 1 : 2;
+    answers[i].event.usage.held_ns = NS_PER_S;
+    answers[i].energy_mj = i < 3 ? UINT64_C(900000000) : 0;
+  }
+  answers[4] = wire_msg(GS_EVENTS_END, GS_GPU_ALL);
+  ck_assert_int_eq(ask_played("report --by job", answers, 5), 0);
+  output_has(" MOVED        KWH\n");
+  output_has(" 0 B      0.500\n");
+  output_has(" 0 B\n");
+  ck_assert_int_eq(ask_played("report --by job --csv", answers, 5), 0);
+  output_has("Z,1800000.000\n");
+  output_has("Z,\n");
+  ck_assert_int_eq(ask_played("report --by user --json", answers, 5), 0);
+  output_has("\"energy_joules\": 1800000.0");
+  answers[1].energy_mj = answers[2].energy_mj = 0;
+  ck_assert_int_eq(ask_played("report --json", answers, 5), 0);
+  output_has("\"energy_joules\": null");
 }
 
 TEST(wrong_usage_is_said) {

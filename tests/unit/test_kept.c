@@ -84,6 +84,7 @@ static void tell_a_life(void) {
   usage.event.usage.gpu_ns = 200;
   usage.event.usage.waited_ns = 100;
   usage.event.usage.moved_bytes = 50;
+  usage.energy_mj = 40;
   strcpy(usage.event.name, "python");
   add(line, kept_line_version(line));
   add(line, kept_line_boot(line, BOOT));
@@ -120,6 +121,7 @@ static void check_the_life(struct kept *read) {
   ck_assert_uint_eq(usage->event.usage.gpu_ns, 200);
   ck_assert_uint_eq(usage->event.usage.waited_ns, 100);
   ck_assert_uint_eq(usage->event.usage.moved_bytes, 50);
+  ck_assert_uint_eq(usage->energy_mj, 40);
   ck_assert_str_eq(usage->event.name, "python");
   ck_assert_uint_eq(read->runs.next_seq, 3);
   ck_assert_str_eq(record_next(&read->runs, 1)->msg.event.text, "python train.py --epochs 3");
@@ -150,6 +152,20 @@ TEST(also_when_it_has_been_written_anew) {
   write_all(NULL);
   read_into(&again);
   check_the_life(&again);
+}
+
+/* As a daemon that kept no energy has written it. */
+TEST(a_span_without_energy_comes_back) {
+  char line[KEPT_LINE_SIZE];
+  add(line, kept_line_version(line));
+  add(line, kept_line_boot(line, BOOT));
+  add(line, kept_line_text(line, "usage\t1000\t11\t4\t1001\t0\t0\t400\t300\t200\t100\t50\tpython"));
+  read_into(&kept);
+  ck_assert_uint_eq(kept.wrong_lines, 0);
+  const struct gs_msg *usage = &record_next(&kept.usage, 0)->msg;
+  ck_assert_uint_eq(usage->event.usage.moved_bytes, 50);
+  ck_assert_uint_eq(usage->energy_mj, 0);
+  ck_assert_str_eq(usage->event.name, "python");
 }
 
 static bool nobody(const struct kept_process *process) {

@@ -51,7 +51,7 @@ static size_t spans(void) { return it.usage.count; }
 /* Of all spans of the job. */
 struct sum {
   unsigned spans;
-  uint64_t held_ns, waited_ns, since_ns, until_ns;
+  uint64_t held_ns, waited_ns, energy_mj, since_ns, until_ns;
 };
 
 static struct sum sum_of(uint32_t job) {
@@ -69,6 +69,7 @@ static struct sum sum_of(uint32_t job) {
     sum.until_ns = msg->event.at_ns;
     sum.held_ns += msg->event.usage.held_ns;
     sum.waited_ns += msg->event.usage.waited_ns;
+    sum.energy_mj += msg->energy_mj;
   }
   return sum;
 }
@@ -118,14 +119,31 @@ TEST(energy_falls_to_the_job_that_holds_the_gpu) {
   pass(10 * NS_PER_S);
   tell_energy(1, 6000000);
   pass(300 * NS_PER_S);
-  uint64_t used_mj = peers[0].attachments[0]->energy_mj;
+  uint64_t used_mj = peers[0].attachments[0]->counted.energy_mj;
   ck_assert_uint_ge(used_mj, 239 * UINT64_C(100000));
   ck_assert_uint_le(used_mj, 311 * UINT64_C(100000));
   ck_assert_uint_eq(peers[0].user->energy_mj, used_mj);
   ck_assert_uint_eq(peers[1].user->energy_mj, 0);
   tell_energy(1, 1000); /* another driver counts from 0: its power is not known yet */
   pass(300 * NS_PER_S);
-  ck_assert_uint_eq(peers[0].attachments[0]->energy_mj - used_mj, 0);
+  ck_assert_uint_eq(peers[0].attachments[0]->counted.energy_mj - used_mj, 0);
+}
+
+TEST(spans_have_the_energy_of_their_job) {
+  come(0, 7, 1);
+  come(1, 7, 1);
+  uint32_t job = peers[0].job_id;
+  run(0);
+  tell_energy(1, 5000000);
+  pass(10 * NS_PER_S);
+  tell_energy(1, 6000000);
+  pass(1000 * NS_PER_S);
+  struct user *user = peers[0].user;
+  played_go(&peers[0]);
+  struct sum sum = sum_of(job);
+  ck_assert_uint_ge(sum.spans, 3);
+  ck_assert_uint_ge(sum.energy_mj, 999 * UINT64_C(100000));
+  ck_assert_uint_eq(sum.energy_mj, user->energy_mj);
 }
 
 TEST(energy_is_shared_out_among_jobs_that_hold_the_gpu_together) {

@@ -24,6 +24,9 @@ from scene import MIB, PATIENCE_S, Scene, ask, wait_until  # noqa: E402
 BUILD = os.path.abspath(sys.argv.pop(1))
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PLACES = 64
+READER_S = 10  # a connection has so long
+SOON_S = 10  # a page that ends within that time is given up
+TRIES = 3
 NOBODY = 65534
 SECRET = "--rounds 0 --spin"  # of a command line
 DATA = ("/api/status", "/api/why", "/api/events")
@@ -126,6 +129,7 @@ class Data(Case):
     def test_state_is_that_of_status(self):
         scene = self.scene()
         scene.start(bytes_each=8 * MIB)
+        wait_until("the daemon has heard of all its memory", lambda: scene.status()["gpus"][0]["used_bytes"] == 8 * MIB)
         shown, told = scene.json("/api/status"), scene.status()
         self.assertEqual(keys(shown), keys(told))
         for name in ("uuid", "name", "capacity_bytes", "used_bytes", "mode", "policy"):
@@ -255,17 +259,23 @@ class Requests(Case):
     def connect(self, scene):
         guest = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         guest.settimeout(PATIENCE_S)
-        guest.connect(scene.web[len("unix:"):])
+        wait_until("there is room in its queue", lambda: guest.connect_ex(scene.web[len("unix:"):]) == 0)
         return guest
 
+    def answer_beside_slow_readers_s(self, scene):
+        begin = time.monotonic()
+        with contextlib.ExitStack() as guests:
+            for i in range(2 * PLACES):
+                guest = guests.enter_context(self.connect(scene))
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    guest.sendall(b"GET /api/status HTTP/1.1\r\n"[:i])
+            self.assertEqual(scene.get("/api/status")[0], 200)
+        return time.monotonic() - begin
+
     def test_who_is_slow_keeps_out_nobody(self):
+        """Not even until the slow ones' time is over. A machine that is so slow itself tries again."""
         scene = self.scene()
-        guests = [self.connect(scene) for _ in range(2 * PLACES)]
-        for i, guest in enumerate(guests):
-            self.addCleanup(guest.close)
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                guest.sendall(b"GET /api/status HTTP/1.1\r\n"[:i])
-        self.assertEqual(scene.get("/api/status")[0], 200)
+        self.assertTrue(any(self.answer_beside_slow_readers_s(scene) < READER_S / 2 for _ in range(TRIES)))
         self.assertIsNotNone(scene.status())
 
     def test_what_is_no_request(self):
@@ -303,7 +313,7 @@ class Service(Case):
 
     def test_a_reload_takes_it_elsewhere(self):
         scene = self.scene()
-        path, first = scene.web[len("unix:"):], scene.page_process()
+        path, first = scene.web[len("unix:"):], wait_until("it is there", scene.page_process)
         scene.reload(scene.web)
         self.assertEqual(scene.page_process(), first)
         scene.reload("127.0.0.1:0")
@@ -342,6 +352,15 @@ class Service(Case):
         self.assertIsNotNone(scene.status())
         scene.reload(scene.web)
         self.assertEqual(scene.get("/api/status")[0], 200)
+
+    def test_one_that_ends_later_is_started_anew(self):
+        scene = self.scene()
+        first = wait_until("it is there", scene.page_process)
+        time.sleep(SOON_S + 1)
+        os.kill(first, signal.SIGKILL)
+        wait_until("there is another", lambda: scene.page_process() not in (None, first))
+        self.assertEqual(scene.get("/api/status")[0], 200)
+        self.assertNotIn("there is no page", scene.log())
 
     def test_a_port_that_is_taken(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -436,7 +455,7 @@ class Browser(Case):
         address = self.played({path: (503, "the daemon does not answer: <i>see</i> its log") for path in DATA})
         shown = self.look(address, faults=["status of 503"])
         self.assertIn("gpushare: the daemon does not answer: &lt;i&gt;see&lt;/i&gt; its log.", shown)
-        self.assertRegex(shown, r"No answer since \d s, trying\.")
+        self.assertRegex(shown, r"No answer since [2-9] s, trying\.")
         self.assertRegex(shown, r'<p id="connection"[^>]*>no answer</p>')
 
     def test_no_gpu_yet(self):
