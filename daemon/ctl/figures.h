@@ -12,8 +12,9 @@
 #include "ctl/ctl.h"
 #include "ctl/output.h"
 
-/* For a line: they live as long as the block. */
 #define MILLIJOULES_PER_KWH 3.6e9
+
+/* For a line: they live as long as the block. */
 #define BYTES_TEXT(bytes) words_bytes(bytes, (char[WORDS_SIZE]){0})
 #define DURATION_TEXT(ns) words_duration(ns, (char[WORDS_SIZE]){0})
 #define UUID_TEXT(gpu) gpu_uuid(gpu, (char[GS_UUID_TEXT_SIZE]){0})

@@ -155,13 +155,18 @@ void claims_leave(struct claims *claims, uid_t uid) {
 
 /* ---- in the helper ---- */
 
+static bool read_uuid(void *device, uint8_t uuid[GS_UUID_SIZE]) {
+  char text[NVML_TEXT_SIZE];
+  return nvml_uuid(device, text) == 0 && parse_uuid(text, uuid) == 0;
+}
+
 static struct card *add_card(struct cards *cards, void *device, uint32_t number, const struct card *whole) {
   char text[NVML_TEXT_SIZE] = "";
   if (cards->count == CARDS_MAX)
     return NULL;
   struct card *card = &cards->list[cards->count];
   *card = (struct card){.number = number, .minor = CARD_MINOR_UNKNOWN};
-  if (nvml_uuid(device, text) != 0 || parse_uuid(text, card->uuid) != 0)
+  if (!read_uuid(device, card->uuid))
     return NULL; /* it does not answer: programs can't use it either */
   if (nvml_usable_memory(device, &card->total_bytes) != 0)
     card->total_bytes = 0;
@@ -245,18 +250,22 @@ static int answer_all(const struct card_query *query) {
 
 /* ---- in the daemon ---- */
 
+/* Memory that a helper shares with the daemon, all zero; `before`, if that is there. NULL: errno says why
+ * not. */
+static void *share(void *before, size_t size) {
+  void *shared =
+      before ? before : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return shared == MAP_FAILED ? NULL : memset(shared, 0, size);
+}
+
 /* 0 or -errno. */
 static int start_helper(struct card_query *query, bool only_reads, uint64_t now_ns) {
   query->begun_ns = now_ns;
   query->only_reads = only_reads;
-  if (!query->answer) {
-    void *shared =
-        mmap(NULL, sizeof *query->answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-      return -errno;
-    query->answer = shared;
-  }
-  memset(query->answer, 0, sizeof *query->answer);
+  struct card_answer *answer = share(query->answer, sizeof *answer);
+  if (!answer)
+    return -errno;
+  query->answer = answer;
   pid_t daemon = getpid(), pid = fork();
   if (pid < 0)
     return -errno;
@@ -397,13 +406,11 @@ void card_query_end(struct card_query *query) {
 
 /* NULL: the card is not there any more. */
 static void *find_device(const struct card *card) {
-  char text[NVML_TEXT_SIZE];
   uint8_t uuid[GS_UUID_SIZE];
   void *device = nvml_device(GS_GPU_CARD(card->number));
   if (device && GS_GPU_PART(card->number))
     device = nvml_is_split(device) ? nvml_part(device, GS_GPU_PART(card->number) - 1) : NULL;
-  bool same = device && nvml_uuid(device, text) == 0 && parse_uuid(text, uuid) == 0 &&
-              memcmp(uuid, card->uuid, sizeof uuid) == 0;
+  bool same = device && read_uuid(device, uuid) && memcmp(uuid, card->uuid, sizeof uuid) == 0;
   return same ? device : NULL;
 }
 
@@ -428,15 +435,11 @@ static void look_for_ever(struct card_figure *figures, const struct cards *cards
 }
 
 static void begin_watch(struct card_watch *watch, const struct cards *cards, uint64_t now_ns) {
-  size_t size = CARDS_MAX * sizeof *watch->figures;
+  struct card_figure *figures = share(watch->figures, CARDS_MAX * sizeof *figures);
   watch->begun_ns = now_ns;
-  if (!watch->figures) {
-    void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-      return;
-    watch->figures = shared;
-  }
-  memset(watch->figures, 0, size);
+  if (!figures)
+    return;
+  watch->figures = figures;
   pid_t daemon = getpid(), pid = fork();
   if (pid == 0) {
     process_leave(daemon);

@@ -44,7 +44,7 @@ static inline void patience_end(struct patience *patience, uint64_t rest_ns, uin
   uint64_t waited_ns = patience_ns(patience, least_ns, most_ns);
   if (rest_ns < most_ns / 2) {
     uint64_t floor_ns = 2 * (waited_ns + rest_ns);
-    *patience = (struct patience){.ns = floor_ns, .floor_ns = floor_ns < most_ns ? floor_ns : 0};
+    *patience = (struct patience){.floor_ns = floor_ns < most_ns ? floor_ns : 0};
     return;
   }
   patience->lost_ns += waited_ns;

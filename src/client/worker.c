@@ -390,9 +390,8 @@ static void watch_idle(struct gpu *gpu) {
   gpu->idle_calls = calls;
   uint64_t patience_ns = machine_patience_ns(&gpu->machine), due_ns = gpu->idle_since_ns + patience_ns;
   if (gpu->rest || now_ns < due_ns) {
-    uint64_t look_ns =
-        now_ns + patience_ns / IDLE_LOOKS < due_ns ? now_ns + patience_ns / IDLE_LOOKS : due_ns;
-    uint64_t until_ns = gpu->rest || share_ns < look_ns ? share_ns : look_ns;
+    uint64_t look_ns = now_ns + patience_ns / IDLE_LOOKS, next_ns = look_ns < due_ns ? look_ns : due_ns;
+    uint64_t until_ns = gpu->rest || share_ns < next_ns ? share_ns : next_ns;
     condition_wait(&gpu->changed, &client.lock, until_ns);
     return;
   }
