@@ -23,6 +23,16 @@ static char script[] = "/tmp/gpushare-nvml-XXXXXX";
 static struct card_query query;
 static struct cards cards;
 static char why[NVML_WHY_SIZE];
+static struct card_watch watch;
+
+static bool fork_fails;
+
+pid_t __real_fork(void);
+pid_t __wrap_fork(void);
+pid_t __wrap_fork(void) {
+  errno = EAGAIN;
+  return fork_fails ? -1 : __real_fork();
+}
 
 static void write_script(const char *text) {
   FILE *file = fopen(script, "w");
@@ -40,21 +50,28 @@ static void set_up(void) {
   setenv("GS_NVML_SCRIPT", script, 1);
   query = (struct card_query){.library = GS_NVML, .patience_ns = NS_PER_S};
   cards = (struct cards){0};
+  watch = (struct card_watch){.library = GS_NVML};
+  fork_fails = false;
 }
 
 static void tear_down(void) {
+  card_watch_end(&watch);
   card_query_end(&query);
   unlink(script);
   strcpy(script, "/tmp/gpushare-nvml-XXXXXX");
 }
 
-/* What card_query_on_child says of the helper's end. */
-static int await_end(void) {
+static void await_child(void) {
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   struct timespec left = {.tv_sec = PATIENCE_S};
   ck_assert_int_eq(sigtimedwait(&child, NULL, &left), SIGCHLD);
+}
+
+/* What card_query_on_child says of the helper's end. */
+static int await_end(void) {
+  await_child();
   return card_query_on_child(&query, &cards, why);
 }
 
@@ -292,6 +309,76 @@ TEST(which_cards_there_are_is_asked_after_a_reading) {
   ck_assert(query.pid && !query.only_reads);
   ck_assert_int_eq(await_end(), 1);
   ck_assert_uint_eq(cards.count, 1);
+}
+
+/* ---- what is in use ---- */
+
+static pid_t begin_watch(const char *text, uint64_t now_ns) {
+  ck_assert_int_eq(ask("gpus=2"), 1);
+  write_script(text);
+  card_watch_go_on(&watch, &cards, true, now_ns);
+  ck_assert_int_ne(watch.pid, 0);
+  return watch.pid;
+}
+
+/* It is still there, and nobody has ended it. */
+static void check_watch(pid_t pid) {
+  card_watch_on_child(&watch);
+  ck_assert_int_eq(watch.pid, pid);
+}
+
+static void await_watch_end(void) {
+  await_child();
+  card_watch_on_child(&watch);
+  ck_assert_int_eq(watch.pid, 0);
+}
+
+static void await_figure(uint32_t card, uint64_t used_bytes) {
+  uint64_t bytes, at_ns, end_ns = clock_now_ns() + PATIENCE_S * NS_PER_S;
+  while (!card_watch_read(&watch, card, &bytes, &at_ns)) {
+    ck_assert_uint_lt(clock_now_ns(), end_ns);
+    clock_sleep(NS_PER_MS);
+  }
+  ck_assert_uint_eq(bytes, used_bytes);
+  ck_assert_uint_le(at_ns, clock_now_ns());
+}
+
+TEST(a_watch_lasts_while_it_is_needed) {
+  uint64_t now_ns = clock_now_ns(), bytes, at_ns;
+  pid_t pid = begin_watch("gpus=2 bytes=12345", now_ns);
+  await_figure(0, 12345);
+  await_figure(1, 12345);
+  card_watch_go_on(&watch, &cards, false, now_ns + CARD_WATCH_IDLE_NS - 1);
+  check_watch(pid);
+  card_watch_go_on(&watch, &cards, false, now_ns + CARD_WATCH_IDLE_NS);
+  await_watch_end();
+  begin_watch("gpus=2 bytes=12345", now_ns + CARD_WATCH_IDLE_NS);
+  card_watch_stop(&watch);
+  ck_assert(!card_watch_read(&watch, 0, &bytes, &at_ns));
+  await_watch_end();
+}
+
+TEST(a_watch_that_hangs_is_ended_and_begun_anew) {
+  uint64_t now_ns = clock_now_ns();
+  pid_t pid = begin_watch("gpus=2 do=hang", now_ns);
+  card_watch_go_on(&watch, &cards, true, now_ns + CARD_QUERY_NS - 1);
+  check_watch(pid);
+  card_watch_go_on(&watch, &cards, true, now_ns + CARD_QUERY_NS);
+  await_watch_end();
+  begin_watch("gpus=2 bytes=7", now_ns + CARD_QUERY_NS);
+  await_figure(1, 7);
+}
+
+TEST(a_watch_without_a_process_is_tried_again) {
+  uint64_t now_ns = clock_now_ns();
+  fork_fails = true;
+  card_watch_go_on(&watch, &cards, true, now_ns);
+  ck_assert_int_eq(watch.pid, 0);
+  fork_fails = false;
+  card_watch_go_on(&watch, &cards, true, now_ns + CARD_QUERY_PAUSE_NS - 1);
+  ck_assert_int_eq(watch.pid, 0);
+  card_watch_go_on(&watch, &cards, true, now_ns + CARD_QUERY_PAUSE_NS);
+  ck_assert_int_gt(watch.pid, 0);
 }
 
 int main(void) { return suite_run_all("card_query", set_up, tear_down); }
