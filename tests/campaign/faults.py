@@ -528,7 +528,7 @@ EXCUSED = {
     "kill in card_query_on_time": "a helper that hangs for a minute: tests/unit/test_card_query.c",
     "kill in card_query_end": "a helper that hangs at the daemon's end: tests/unit/test_card_query.c",
     **{name: "cards are watched with NVML, which the scenes do not have: tests/unit/test_card_query.c" for name in (
-        "fork in begin_watch", "syscall in clock_sleep < look_for_ever", "kill in card_watch_go_on", "kill in card_watch_stop")},
+        "fork in begin_watch", "fork in card_watch_go_on", "syscall in clock_sleep < look_for_ever", "kill in card_watch_go_on", "kill in card_watch_stop")},
     **{f"{name} in {where}": "an MPS that does not end when asked to: tests/system/test_mps.c"
        for name, where in (("kill", "stop < mps_end"), ("kill", "kill_and_wait"), ("waitpid", "kill_and_wait"))},
     "shutdown in expire < exporter_run": "connections of ten seconds: tests/metrics/test_daemon.py",
