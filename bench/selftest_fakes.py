@@ -134,7 +134,7 @@ def make_fakes(root):
 
 
 def command_of(root, program, options):
-    return [sys.executable, gpubench.HERE / program, "--build", root / "build", "--python", root / "python", "--out",
+    return [sys.executable, "-S", gpubench.HERE / program, "--build", root / "build", "--python", root / "python", "--out",
             root / "out", *options.split()]
 
 

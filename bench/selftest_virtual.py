@@ -81,7 +81,7 @@ class Virtual(unittest.TestCase):
 
     def test_what_a_user_feels_is_within_the_targets(self):
         for plant in ("training", "launches", "server", "bursts", "phases"):
-            figures = aimd(plant, seeds=5)
+            figures = aimd(plant, seeds=3)
             for name, target in AT_MOST.items():
                 self.assertLessEqual(figures[name], target, f"{plant}: {name}")
 

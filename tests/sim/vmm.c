@@ -30,6 +30,8 @@
 #define MADV_COLLAPSE 25 /* glibc 2.37 */
 #endif
 
+#define SPARES_MOST_BYTES ((size_t)256 << 20)
+
 struct physical {
   struct physical *next;
   unsigned handles, mappings; /* it is gone with the last of them */
@@ -52,12 +54,22 @@ struct mapping {
   struct physical *physical;
 };
 
+/* Memory of the host that was physical memory: the next one of its size, with what was in it. To take memory
+ * from the kernel costs more than to fill it. */
+struct spare {
+  struct spare *next;
+  size_t bytes;
+  void *memory;
+};
+
 static struct {
   pthread_mutex_t lock;
   uint64_t next_id;
   struct physical *physicals;
   struct mapping *mappings; /* by address */
   size_t count, room;
+  struct spare *spares;
+  size_t spare_bytes;
 } vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_id = 1};
 
 static CUmemGenericAllocationHandle handle_of(struct physical *physical) {
@@ -214,10 +226,40 @@ static void make_descriptor(struct physical *physical) {
     close(fd);
 }
 
+static void *spare_take(size_t bytes) {
+  void *memory = NULL;
+  pthread_mutex_lock(&vmm.lock);
+  struct spare **link = &vmm.spares, *spare;
+  while (*link && (*link)->bytes != bytes)
+    link = &(*link)->next;
+  if ((spare = *link)) {
+    memory = spare->memory;
+    *link = spare->next;
+    vmm.spare_bytes -= bytes;
+    free(spare);
+  }
+  pthread_mutex_unlock(&vmm.lock);
+  return memory;
+}
+
+/* vmm.lock is held. */
+static bool spare_keep(const struct physical *physical) {
+  struct spare *spare =
+      vmm.spare_bytes + physical->bytes <= SPARES_MOST_BYTES ? malloc(sizeof(*spare)) : NULL;
+  if (!spare)
+    return false;
+  *spare = (struct spare){vmm.spares, physical->bytes, physical->memory};
+  vmm.spares = spare;
+  vmm.spare_bytes += physical->bytes;
+  return true;
+}
+
 static bool memory_make(struct physical *physical) {
   physical->fd = -1;
   if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE && physical->bytes >= FILE_AT_ONCE)
     make_descriptor(physical);
+  if (physical->fd < 0 && (physical->memory = spare_take(physical->bytes)))
+    return true;
   physical->memory = mmap(NULL, physical->bytes, PROT_READ | PROT_WRITE,
                           MAP_SHARED | (physical->fd < 0 ? MAP_ANONYMOUS : 0), physical->fd, 0);
   return physical->memory != MAP_FAILED;
@@ -288,7 +330,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
   return result;
 }
 
-/* If nothing refers to it any more, its bytes are gone, from the host's memory too. vmm.lock is held. */
+/* If nothing refers to it any more, it is gone. vmm.lock is held. */
 static void physical_settle(struct physical *physical) {
   struct physical **link = &vmm.physicals;
   if (physical->handles > 0 || physical->mappings > 0)
@@ -296,7 +338,8 @@ static void physical_settle(struct physical *physical) {
   while (*link != physical)
     link = &(*link)->next;
   *link = physical->next;
-  munmap(physical->memory, physical->bytes);
+  if (physical->fd >= 0 || physical->shared || !spare_keep(physical))
+    munmap(physical->memory, physical->bytes);
   if (is_ours(physical))
     close(physical->fd);
   if (physical->shared)

@@ -443,11 +443,11 @@ static CUresult lost_wait(CUevent event) {
   return ++waited >= lost_from ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-enum { KINDS = 5, TIMES = 3 };
+enum { KINDS = 5, TIMES = 2 };
 
 /* A kind of call fails from the time-th on. */
 static void break_something(int kind, int time) {
-  fails_at = 2 + 4 * time;
+  fails_at = 2 + 6 * time;
   switch (kind) {
   case 0:
     driver.cuMemDiscardBatchAsync = no_discard;
