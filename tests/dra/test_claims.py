@@ -144,9 +144,9 @@ class Claims(unittest.TestCase):
             self.prepared(here, one, two)
             self.assertEqual(here.allotted(one.pods[0]), (8 * GIB + 2 * 10**9, 35))
             here.kubelet.unprepare(one)
-            self.assertEqual(here.allotted(one.pods[0]), (2 * 10**9, 10))
+            wait_until("what it is told then", lambda: here.allotted(one.pods[0]) == (2 * 10**9, 10))
             here.kubelet.unprepare(two)
-            self.assertEqual(here.allotted(one.pods[0]), (0, 0))
+            wait_until("what it is told then", lambda: here.allotted(one.pods[0]) == (0, 0))
 
     def test_pods_that_come_to_a_shared_claim(self):
         with scene() as here:
@@ -172,7 +172,7 @@ class Claims(unittest.TestCase):
                 self.assertEqual(here.allotted(pod), (8 * GIB + 3 * (256 << 20), 25 + 3 * 5))
             here.kubelet.unprepare(common)
             for pod in common.pods:
-                self.assertEqual(here.allotted(pod), (256 << 20, 5))
+                wait_until("what it is told then", lambda: here.allotted(pod) == (256 << 20, 5))
 
     def test_a_claim_that_is_gone_hides_no_other(self):
         with scene() as here:
@@ -235,7 +235,7 @@ class Claims(unittest.TestCase):
             here.cdi.write_text("no folder")
             here.api.put(claim.path, claim.to_object())
             self.assertIn("can't write the files of the claim", here.kubelet.prepare(claim)[claim.uid].error)
-            self.assertEqual(here.allotted(claim.pods[0]), (0, 0))
+            wait_until("what it is told then", lambda: here.allotted(claim.pods[0]) == (0, 0))
             here.cdi.unlink()
             here.cdi.mkdir()
             self.assertEqual(self.prepared(here, claim)[0].error, "")

@@ -54,8 +54,8 @@ struct mapping {
   struct physical *physical;
 };
 
-/* Memory of the host that was physical memory: the next one of its size, with what was in it. To take memory
- * from the kernel costs more than to fill it. */
+/* Memory of the host that was physical memory, and is the next one of its size, with other contents. To take
+ * memory from the kernel costs more than to fill it. */
 struct spare {
   struct spare *next;
   size_t bytes;
@@ -239,7 +239,7 @@ static void *spare_take(size_t bytes) {
     free(spare);
   }
   pthread_mutex_unlock(&vmm.lock);
-  return memory;
+  return memory ? memset(memory, 0xD5, bytes) : NULL;
 }
 
 /* vmm.lock is held. */
