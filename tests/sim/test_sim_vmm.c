@@ -330,13 +330,14 @@ static uint64_t shared_bytes(void) {
   return bytes;
 }
 
-/* Memory of the host that physical memory had serves the next one of its size, and there is not much of it. */
+/* Memory of the host that physical memory had serves the next one of its size. There is not much of it. */
 static void test_released_bytes_are_used_again(void) {
   CUdeviceptr run = run_open();
   CUmemGenericAllocationHandle handle;
   uint64_t bytes = shared_bytes();
   CHECK(bytes >= RUN_BYTES);
   OK(cuMemUnmap(piece_at(run, 1), PIECE_BYTES));
+  CHECK_EQ(shared_bytes(), bytes);
   piece_map(piece_at(run, 1), PIECE_BYTES);
   CHECK_EQ(shared_bytes(), bytes);
   run_close(run);
