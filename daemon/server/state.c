@@ -257,7 +257,8 @@ static bool write_lines(struct state *state, struct lines *lines, int *err) {
   bool long_enough = state->bytes > 2 * state->anew_bytes + OUT_OF_DATE_LEAST;
   pthread_mutex_unlock(&state->file_mutex);
   lines->bytes -= written;
-  memmove(lines->text, lines->text + written, lines->bytes);
+  if (lines->bytes)
+    memmove(lines->text, lines->text + written, lines->bytes);
   return long_enough;
 }
 
