@@ -249,7 +249,8 @@ int report_command(const struct request *request) {
   if (code != CTL_OK)
     return code;
   code = event_read(request, GS_RECORD_USAGE, take_span, &report);
-  qsort_r(report.spans, report.count, sizeof *report.spans, compare, &report.by);
+  if (report.count)
+    qsort_r(report.spans, report.count, sizeof *report.spans, compare, &report.by);
   if (code == CTL_OK)
     code = show(request, &report);
   free(report.spans);
