@@ -215,7 +215,7 @@ static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job)
   if (job->overdue || books_gives_way(job))
     return room_bytes;
   if (room_bytes > job->resident_bytes + SCHED_SLACK_BYTES)
-    return job->resident_bytes;
+    return max_u64(job->resident_bytes, job->pinned_bytes);
   return max_u64(room_bytes, max_u64(job->pinned_bytes, job->asked_anew ? job->resident_bytes : 0));
 }
 

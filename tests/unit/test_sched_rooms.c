@@ -112,6 +112,18 @@ START_TEST(pinned_bytes_are_there_as_far_as_there_is_room) {
 }
 END_TEST
 
+/* With each event, the room for what has yet to come would be taken back, or given again. */
+START_TEST(room_for_what_cant_leave_is_told_once) {
+  take_turns(3, 12, MANAGED);
+  request_all(1);
+  world.clients[2].stuck = true;
+  world_memory_pinned(&world, 2, 12, 1);
+  said("2:room(1)");
+  world_request(&world, 3);
+  said("3:room(3) 1:wanted(1)");
+}
+END_TEST
+
 /* Two of 6 GiB, and one of 8 that is idle. */
 static void come_beside_an_idle_one(void) {
   world_init(&world, GS_MODE_AUTO);
@@ -823,6 +835,7 @@ int main(void) {
                                 who_stops_leaves_before_those_who_wait,
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_are_there_as_far_as_there_is_room,
+                                room_for_what_cant_leave_is_told_once,
                                 beside_them_others_hold_together_as_far_as_they_fit,
                                 so_they_do_beside_memory_that_stays,
                                 what_nobody_here_has_is_not_there,
