@@ -392,7 +392,7 @@ static uint64_t pinned_room_bytes(const struct sched_job *job) {
 
 uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
   uint64_t most_bytes = min_u64(cut_to_limit(job, pinned_room_bytes(job)), left_to_user_bytes(job));
-  return min_u64(pinned_bytes, max_u64(job->pinned_bytes, most_bytes));
+  return min_u64(pinned_bytes, max_u64(job->pinned_reach_bytes, most_bytes));
 }
 
 /* ---- what can't leave ---- */

@@ -166,6 +166,16 @@ START_TEST(no_more_goes_unasked_than_is_left) {
 }
 END_TEST
 
+/* It is there, however small the card has become meanwhile. */
+START_TEST(what_goes_unasked_is_believed) {
+  come(1, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(1, 8 - 8 / 1024.), 0);
+  world_set_capacity(&world, 4);
+  world_memory_pinned(&world, 1, 8 - 4 / 1024., 8 - 4 / 1024.);
+  ck_assert_uint_eq(world.jobs[1].pinned_bytes, 8 * GIB - 4 * MIB);
+}
+END_TEST
+
 START_TEST(a_job_does_not_grow_into_what_others_may_pin) {
   come(1, 0, SWAP);
   ck_assert_int_eq(pin(1, 4 - 8 / 1024.), 0);
@@ -227,6 +237,7 @@ int main(void) {
                                 who_will_run_again_keeps_it,
                                 what_goes_unasked_is_left_too,
                                 no_more_goes_unasked_than_is_left,
+                                what_goes_unasked_is_believed,
                                 a_job_does_not_grow_into_what_others_may_pin,
                                 who_says_what_it_needs_waits_for_it,
                                 what_others_may_pin_is_why_it_is_refused,

@@ -437,14 +437,16 @@ static void note_places(void) {
           (struct place){!them.jobs[i].alleged_bytes && !sched_job_too_big(&them.jobs[i]), has_its_place(i)};
 }
 
-/* The one that has changed its memory has taken it from nobody that stands as high. */
-static void check_places(int changed) {
+/* The one that has changed its memory has taken it from nobody that stands as high. What it had been granted
+ * to pin before the card became smaller it may pin all the same. */
+static void check_places(int changed, uint64_t granted_bytes) {
+  bool granted = them.actors[changed].pinned_bytes <= granted_bytes;
   for (int i = 0; i < ACTORS; i++) {
     if (!them.actors[i].attached)
       continue;
     if (places[i].kept && !has_its_place(i))
       fail_about("could be kept from running by pinned memory", i);
-    if (i != changed && standing(i) >= standing(changed) && places[i].runs &&
+    if (i != changed && standing(i) >= standing(changed) && places[i].runs && !granted &&
         sched_job_too_big(&them.jobs[i]))
       fail_about("is kept from running by what another has pinned", i);
   }
@@ -466,13 +468,14 @@ static void change_memory(int i) {
   run.shrunk |= pinned_bytes > actor->pinned_bytes;
   run.had_bytes[i] = actor->used_bytes;
   note_places();
+  uint64_t granted_bytes = actor->granted_pinned_bytes;
   actors_set_memory(&them, i, used_bytes, pinned_bytes);
-  check_places(i);
+  check_places(i, granted_bytes);
   run.most_bytes[i] = most(run.most_bytes[i], actor->used_bytes);
 }
 
 static void be_short(int i) {
-  if (them.actors[i].count > 0 || !them.actors[i].holding || them.actors[i].open)
+  if (!them.actors[i].holding || them.actors[i].open)
     return;
   excuse(true);
   actors_short(&them, i, 1 + random_below(64 * MIB));
