@@ -416,6 +416,11 @@ static unsigned standing(const struct sched_job *job) {
   return standings[job->terms.class];
 }
 
+/* It runs, perhaps only until others pin what they may without asking. */
+static bool runs_for_now(const struct sched_job *job) {
+  return !job->alleged_bytes && !sched_job_too_big(job);
+}
+
 /* How much the job may pin if the other one, which needs so much beside what others have pinned, is to run.
  * UINT64_MAX: that one can't run as it is. */
 static uint64_t left_beside(const struct sched_job *job, const struct sched_job *other,
@@ -425,19 +430,14 @@ static uint64_t left_beside(const struct sched_job *job, const struct sched_job 
   uint64_t taken_bytes = others_bytes + job->pinned_reach_bytes;
   uint64_t need_bytes = less_u64(other->used_bytes, spared_bytes);
   uint64_t bound_bytes = sched_job_usable_bytes(other);
-  if (need_bytes + taken_bytes > bound_bytes) /* what was refused is tried again */
-    bound_bytes = sched_gpu_capacity_bytes(job->gpu);
+  if (need_bytes + taken_bytes > bound_bytes && !runs_for_now(other))
+    bound_bytes = sched_gpu_capacity_bytes(job->gpu); /* what was refused is tried again */
   if (need_bytes + taken_bytes > bound_bytes)
     return UINT64_MAX;
   uint64_t unasked_bytes = less_u64(other->reach_bytes, spared_bytes);
   if (unasked_bytes + taken_bytes <= bound_bytes)
     need_bytes = unasked_bytes;
   return bound_bytes - need_bytes - others_bytes;
-}
-
-/* It runs, perhaps only until others pin what they may without asking. */
-static bool runs_for_now(const struct sched_job *job) {
-  return !job->alleged_bytes && !sched_job_too_big(job);
 }
 
 /* How much the job may pin. */

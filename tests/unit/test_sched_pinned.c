@@ -128,6 +128,18 @@ START_TEST(who_runs_for_now_goes_on) {
 }
 END_TEST
 
+/* Also beside what the card may have again. */
+START_TEST(who_runs_on_what_is_left_goes_on) {
+  come(1, 13 + 4 / 1024., SWAP);
+  come(2, 0, SWAP);
+  come(3, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(2, 1 - 8 / 1024.), 0);
+  scheduler_set_away(&world.gpus[0], 2 * GIB, world.now_ns, &world.change);
+  ck_assert(runs(1));
+  refuses(3, 5 / 1024., GS_REFUSAL_OTHERS);
+}
+END_TEST
+
 /* What the driver has refused is tried again. */
 START_TEST(who_will_run_again_keeps_it) {
   struct sched_gpu *gpu = &world.gpus[0];
@@ -234,6 +246,7 @@ int main(void) {
                                 nor_what_a_higher_class_has_left,
                                 who_cant_run_keeps_nothing,
                                 who_runs_for_now_goes_on,
+                                who_runs_on_what_is_left_goes_on,
                                 who_will_run_again_keeps_it,
                                 what_goes_unasked_is_left_too,
                                 no_more_goes_unasked_than_is_left,
