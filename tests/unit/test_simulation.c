@@ -443,10 +443,12 @@ static bool has_its_place(int i) {
 static struct place { bool runs, kept; } places[ACTORS];
 
 static void note_places(void) {
-  for (int i = 0; i < ACTORS; i++)
-    if (them.actors[i].attached)
-      places[i] =
-          (struct place){!them.jobs[i].alleged_bytes && !sched_job_too_big(&them.jobs[i]), has_its_place(i)};
+  for (int i = 0; i < ACTORS; i++) {
+    if (!them.actors[i].attached)
+      continue;
+    bool can_run = !sched_job_too_big(&them.jobs[i]), alleges = them.jobs[i].alleged_bytes;
+    places[i] = (struct place){can_run && !alleges, (can_run || !alleges) && has_its_place(i)};
+  }
 }
 
 /* The one that has changed its memory has taken it from nobody that stands as high. What it had been granted
@@ -464,11 +466,20 @@ static void check_places(int changed, uint64_t granted_bytes) {
   }
 }
 
+/* All jobs have about what the card has: what they may have without asking does not fit. */
+static uint64_t just_fitting_bytes(int i) {
+  uint64_t others_bytes = them.gpu.used_bytes - them.jobs[i].used_bytes;
+  uint64_t usable_bytes = sched_gpu_usable_bytes(&them.gpu), spare_bytes = random_below(64 * MIB);
+  return usable_bytes > others_bytes + spare_bytes ? usable_bytes - others_bytes - spare_bytes : 0;
+}
+
 static void change_memory(int i) {
   const struct actor *actor = &them.actors[i];
   uint64_t used_bytes = actor->used_bytes, pinned_bytes = actor->pinned_bytes;
   if (chance(40)) /* memory that comes and goes */
     used_bytes = run.had_bytes[i];
+  else if (chance(15))
+    used_bytes = just_fitting_bytes(i);
   else if (chance(70))
     used_bytes = random_below(CARD * 9 / 8);
   else
