@@ -105,6 +105,18 @@ START_TEST(nor_what_a_higher_class_has_left) {
 }
 END_TEST
 
+/* Beside the superior there is no room for all that the first one may have, but once it has ended there is.
+ */
+START_TEST(nor_what_it_leaves_in_the_end) {
+  come(1, 16 - 8 / 1024., SWAP);
+  come_as(2, GS_CLASS_PRODUCTION, 0, SWAP);
+  come(3, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(2, 4 / 1024.), 0);
+  ck_assert(runs(1));
+  refuses(3, 2 / 1024., GS_REFUSAL_OTHERS);
+}
+END_TEST
+
 /* Nobody gains by that. */
 START_TEST(who_cant_run_keeps_nothing) {
   come(1, 12, SWAP);
@@ -244,6 +256,7 @@ int main(void) {
                                 a_higher_class_may_take_it,
                                 a_lower_class_may_not,
                                 nor_what_a_higher_class_has_left,
+                                nor_what_it_leaves_in_the_end,
                                 who_cant_run_keeps_nothing,
                                 who_runs_for_now_goes_on,
                                 who_runs_on_what_is_left_goes_on,
