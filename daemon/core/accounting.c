@@ -392,7 +392,7 @@ static uint64_t pinned_room_bytes(const struct sched_job *job) {
 
 uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
   uint64_t most_bytes = min_u64(cut_to_limit(job, pinned_room_bytes(job)), left_to_user_bytes(job));
-  return min_u64(pinned_bytes, max_u64(job->pinned_bytes, most_bytes));
+  return min_u64(pinned_bytes, max_u64(job->pinned_reach_bytes, most_bytes));
 }
 
 /* ---- what can't leave ---- */
@@ -402,9 +402,9 @@ uint64_t books_cut_pinned(const struct sched_job *job, uint64_t pinned_bytes) {
  * still until it ends. So memory is pinned only if each job that has memory already, and could run, still
  * can: with all that it may have without asking, beside all that others may pin without asking. Only jobs of
  * a lower class are not asked for: a production job may pin what an opportunistic one needs, and never the
- * other way round. If a job's superiors keep it from running already, those of its own class and below still
- * leave it what it needs beside them alone. If a job that runs would not fit beside what others may pin
- * without asking, nobody may pin more than that.
+ * other way round. If a job's superiors keep it from running already, or from all that it may have without
+ * asking, those of its own class and below still leave it that beside them alone. If a job that runs would
+ * not fit beside what others may pin without asking, nobody may pin more than that.
  *
  * A job that can't run for other reasons, even with the whole capacity, keeps nothing from others. Jobs with
  * page faults run beside whatever is pinned, and so do those that have nothing that could leave.
@@ -416,6 +416,11 @@ static unsigned standing(const struct sched_job *job) {
   return standings[job->terms.class];
 }
 
+/* It runs, perhaps only until others pin what they may without asking. */
+static bool runs_for_now(const struct sched_job *job) {
+  return !job->alleged_bytes && !sched_job_too_big(job);
+}
+
 /* How much the job may pin if the other one, which needs so much beside what others have pinned, is to run.
  * UINT64_MAX: that one can't run as it is. */
 static uint64_t left_beside(const struct sched_job *job, const struct sched_job *other,
@@ -425,19 +430,14 @@ static uint64_t left_beside(const struct sched_job *job, const struct sched_job 
   uint64_t taken_bytes = others_bytes + job->pinned_reach_bytes;
   uint64_t need_bytes = less_u64(other->used_bytes, spared_bytes);
   uint64_t bound_bytes = sched_job_usable_bytes(other);
-  if (need_bytes + taken_bytes > bound_bytes) /* what was refused is tried again */
-    bound_bytes = sched_gpu_capacity_bytes(job->gpu);
+  if (need_bytes + taken_bytes > bound_bytes && !runs_for_now(other))
+    bound_bytes = sched_gpu_capacity_bytes(job->gpu); /* what was refused is tried again */
   if (need_bytes + taken_bytes > bound_bytes)
     return UINT64_MAX;
   uint64_t unasked_bytes = less_u64(other->reach_bytes, spared_bytes);
   if (unasked_bytes + taken_bytes <= bound_bytes)
     need_bytes = unasked_bytes;
   return bound_bytes - need_bytes - others_bytes;
-}
-
-/* It runs, perhaps only until others pin what they may without asking. */
-static bool runs_for_now(const struct sched_job *job) {
-  return !job->alleged_bytes && !sched_job_too_big(job);
 }
 
 /* How much the job may pin. */
@@ -464,9 +464,9 @@ static uint64_t pinnable_bytes(const struct sched_job *job) {
     uint64_t others_bytes = upto[i].reach_bytes - other->pinned_reach_bytes - job->pinned_reach_bytes;
     uint64_t superiors_bytes = gpu->pinned_bytes - upto[i].pinned_bytes;
     uint64_t left_bytes = left_beside(job, other, others_bytes + superiors_bytes);
-    if (left_bytes == UINT64_MAX)
-      left_bytes = runs_for_now(other) ? 0 : left_beside(job, other, others_bytes);
-    most_bytes = min_u64(most_bytes, left_bytes);
+    if (left_bytes == UINT64_MAX && runs_for_now(other))
+      left_bytes = 0;
+    most_bytes = min_u64(most_bytes, min_u64(left_bytes, left_beside(job, other, others_bytes)));
   }
   return max_u64(most_bytes, job->pinned_reach_bytes);
 }

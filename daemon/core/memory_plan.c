@@ -32,8 +32,9 @@
  * jobs' after all others'. What a production job has does not leave for an opportunistic one before its turn.
  *
  * Rooms are lowered at once. They are raised only by what is not claimed (accounting.c), the first job's
- * before the second's, so that the sum of all claims stays within what the card has. A room that is not
- * complete yet grows in steps of SCHED_SLACK_BYTES or more, as its victims report.
+ * before the second's, so that the sum of all claims stays within what the card has. While it does not, no
+ * room rises beyond what of the job is there. A room that is not complete yet grows in steps of
+ * SCHED_SLACK_BYTES or more, as its victims report.
  *
  * What a job has been told to leave it leaves, even if less is lacking by then. It is asked anew only when it
  * stops or asks for the lock, since others may then be the ones that run later: so while it is neither first
@@ -136,11 +137,11 @@ void rooms_acknowledge(struct sched_job *job, const struct sched_residence *resi
   rooms_watch(job, now_ns);
 }
 
+/* Until the job has heard of its lower room it tries again, and the driver may have more by then. */
 void rooms_refuse(struct sched_job *job, uint64_t short_bytes, uint64_t now_ns, struct sched_change *change) {
   uint64_t room_bytes = job->room_bytes - short_bytes;
   books_note_refused(job, room_bytes);
-  job->told_bytes = job->promised_bytes = room_bytes; /* the driver sees to that */
-  job->gpu->roomy = false;                            /* its room is to be looked at again */
+  job->gpu->roomy = false; /* its room is to be looked at again */
   rooms_set(job, room_bytes, now_ns, change);
 }
 
@@ -215,7 +216,7 @@ static uint64_t kept_bytes(const struct plan *plan, const struct sched_job *job)
   if (job->overdue || books_gives_way(job))
     return room_bytes;
   if (room_bytes > job->resident_bytes + SCHED_SLACK_BYTES)
-    return job->resident_bytes;
+    return max_u64(job->resident_bytes, job->pinned_bytes);
   return max_u64(room_bytes, max_u64(job->pinned_bytes, job->asked_anew ? job->resident_bytes : 0));
 }
 
@@ -502,9 +503,10 @@ static void sum_extra(struct plan *plan) {
 
 static void raise(const struct plan *plan, struct sched_job *job) {
   uint64_t extra_bytes = plan->extra_bytes + (needs_extra(job) ? 0 : job->extra_bytes);
-  uint64_t free_bytes =
-      less_u64(sched_gpu_usable_bytes(plan->gpu), add_u64(plan->gpu->claim_bytes, extra_bytes));
-  uint64_t most_bytes = may_exceed(plan, job) ? UINT64_MAX : job->claim_bytes + free_bytes;
+  uint64_t others_bytes = add_u64(plan->gpu->claim_bytes - job->claim_bytes, extra_bytes);
+  uint64_t left_bytes = less_u64(sched_gpu_usable_bytes(plan->gpu), others_bytes);
+  uint64_t there_bytes = min_u64(job->resident_bytes, job->claim_bytes);
+  uint64_t most_bytes = may_exceed(plan, job) ? UINT64_MAX : max_u64(left_bytes, there_bytes);
   uint64_t room_bytes = max_u64(min_u64(job->want_bytes, most_bytes), job->room_bytes);
   uint64_t target_bytes = books_target_bytes(job);
   bool complete = room_bytes == job->want_bytes;

@@ -340,6 +340,7 @@ bool scheduler_release(struct sched_job *job, const struct sched_release *releas
   account_release(job, release->drain_ns, now_ns);
   job->flags = 0;
   turns_set_state(job, GS_JOB_IDLE, now_ns);
+  turns_begin_if_needed(job->gpu, now_ns, change); /* for what has happened since the last plan */
   if (!job->gpu->serialized && !job->terms.paused)
     turns_grant(job->gpu, job, now_ns, change);
   gang_ask(job->gang, now_ns);
@@ -572,7 +573,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   if (job->state != GS_JOB_IDLE) /* or when it asks */
     policy_level(job, now_ns);
   policy_rerank(job);
-  turns_begin_if_needed(job->gpu, now_ns, change); /* for its class */
+  turns_begin_if_needed(job->gpu, now_ns, change); /* for its class, or since the last plan */
   if (job->terms.paused && !was_paused)
     pause_job(job, now_ns, change);
   else if (was_paused && !job->terms.paused)

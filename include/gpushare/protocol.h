@@ -625,8 +625,8 @@ struct gs_msg {
       uint64_t spared_bytes; /* likewise, that have left without a copy: clean, or zero */
       uint64_t copies_bytes; /* in host memory: copies of what is on the card */
     } resident;
-    struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room. The client waits for
-                the next ROOM before it tries again. CAPACITY tells what is left for all: no allocation beyond
+    struct { /* MEM_SHORT: the driver has refused so many bytes that are within the room. ROOM answers; until
+                that comes the client may try again. CAPACITY tells what is left for all: no allocation beyond
                 that will ever get its room. */
       uint64_t short_bytes;
     } mem_short;

@@ -204,7 +204,7 @@ static bool can_move(const struct actor *actor) {
 /* The worker's loop. False: there is nothing to do. */
 static bool work(struct actors *actors, int i) {
   struct actor *actor = &actors->actors[i];
-  if (actor->releasing || actor->refused)
+  if (actor->releasing)
     return false;
   if (actor->holding && !actor->open && has_enough(actor))
     open_gate(actors, i);
@@ -220,7 +220,6 @@ static bool work(struct actors *actors, int i) {
 /* ---- letters ---- */
 
 static void take_room(struct actor *actor, const struct letter *letter) {
-  actor->refused = false;
   actor->lowered |= letter->room_bytes < actor->room_bytes;
   actor->room_bytes = letter->room_bytes;
   actor->room_seq = letter->room_seq;
@@ -317,7 +316,6 @@ void actors_short(struct actors *actors, int i, uint64_t bytes) {
   struct actor *actor = &actors->actors[i];
   if (bytes > actor->room_bytes - min_u64(actor->room_bytes, actor->resident_bytes))
     return;
-  actor->refused = true;
   scheduler_short(&actors->jobs[i], bytes, actors->now_ns, &actors->change);
   actors_execute(actors);
 }

@@ -41,7 +41,6 @@ struct actor {
   uint64_t awaited_bytes;        /* pinned, and not there yet: there is no room beside what it has */
   uint64_t resident_bytes;       /* a piece that comes in counts from the start */
   uint64_t room_bytes, room_seq, target_bytes;
-  bool refused; /* by the driver: it waits for another room */
   bool lowered; /* its room is less than the one before, which nobody has been told it knows */
   uint64_t evicted_bytes, restored_bytes; /* since it last said so */
   enum actor_step step;

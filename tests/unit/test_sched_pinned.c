@@ -105,6 +105,18 @@ START_TEST(nor_what_a_higher_class_has_left) {
 }
 END_TEST
 
+/* Beside the superior there is no room for all that the first one may have, but once it has ended there is.
+ */
+START_TEST(nor_what_it_leaves_in_the_end) {
+  come(1, 16 - 8 / 1024., SWAP);
+  come_as(2, GS_CLASS_PRODUCTION, 0, SWAP);
+  come(3, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(2, 4 / 1024.), 0);
+  ck_assert(runs(1));
+  refuses(3, 2 / 1024., GS_REFUSAL_OTHERS);
+}
+END_TEST
+
 /* Nobody gains by that. */
 START_TEST(who_cant_run_keeps_nothing) {
   come(1, 12, SWAP);
@@ -125,6 +137,18 @@ START_TEST(who_runs_for_now_goes_on) {
   ck_assert(runs(1));
   refuses(3, 5 / 1024., GS_REFUSAL_OTHERS);
   ck_assert(runs(1));
+}
+END_TEST
+
+/* Also beside what the card may have again. */
+START_TEST(who_runs_on_what_is_left_goes_on) {
+  come(1, 13 + 4 / 1024., SWAP);
+  come(2, 0, SWAP);
+  come(3, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(2, 1 - 8 / 1024.), 0);
+  scheduler_set_away(&world.gpus[0], 2 * GIB, world.now_ns, &world.change);
+  ck_assert(runs(1));
+  refuses(3, 5 / 1024., GS_REFUSAL_OTHERS);
 }
 END_TEST
 
@@ -163,6 +187,16 @@ START_TEST(no_more_goes_unasked_than_is_left) {
   world_set_capacity(&world, 16 - 8 / 1024.);
   ck_assert_int_eq(pin(2, 6 - 12 / 1024.), 0);
   ck_assert_uint_eq(world.jobs[2].pinned_reach_bytes, 6 * GIB - 8 * MIB);
+}
+END_TEST
+
+/* It is there, however small the card has become meanwhile. */
+START_TEST(what_goes_unasked_is_believed) {
+  come(1, 0, GS_ATTACH_MANAGED);
+  ck_assert_int_eq(pin(1, 8 - 8 / 1024.), 0);
+  world_set_capacity(&world, 4);
+  world_memory_pinned(&world, 1, 8 - 4 / 1024., 8 - 4 / 1024.);
+  ck_assert_uint_eq(world.jobs[1].pinned_bytes, 8 * GIB - 4 * MIB);
 }
 END_TEST
 
@@ -222,11 +256,14 @@ int main(void) {
                                 a_higher_class_may_take_it,
                                 a_lower_class_may_not,
                                 nor_what_a_higher_class_has_left,
+                                nor_what_it_leaves_in_the_end,
                                 who_cant_run_keeps_nothing,
                                 who_runs_for_now_goes_on,
+                                who_runs_on_what_is_left_goes_on,
                                 who_will_run_again_keeps_it,
                                 what_goes_unasked_is_left_too,
                                 no_more_goes_unasked_than_is_left,
+                                what_goes_unasked_is_believed,
                                 a_job_does_not_grow_into_what_others_may_pin,
                                 who_says_what_it_needs_waits_for_it,
                                 what_others_may_pin_is_why_it_is_refused,

@@ -112,6 +112,18 @@ START_TEST(pinned_bytes_are_there_as_far_as_there_is_room) {
 }
 END_TEST
 
+/* With each event, the room for what has yet to come would be taken back, or given again. */
+START_TEST(room_for_what_cant_leave_is_told_once) {
+  take_turns(3, 12, MANAGED);
+  request_all(1);
+  world.clients[2].stuck = true;
+  world_memory_pinned(&world, 2, 12, 1);
+  said("2:room(1)");
+  world_request(&world, 3);
+  said("3:room(3) 1:wanted(1)");
+}
+END_TEST
+
 /* Two of 6 GiB, and one of 8 that is idle. */
 static void come_beside_an_idle_one(void) {
   world_init(&world, GS_MODE_AUTO);
@@ -713,6 +725,40 @@ START_TEST(less_and_less_often_until_somebody_leaves) {
 }
 END_TEST
 
+/* One of 12 GiB holds and has 8 on the card, one of 4 is there; the driver refuses the first one the last
+ * GiB. Returns the room for which it does. */
+static uint64_t be_refused(void) {
+  world.clients[1].stuck = true;
+  world_attach(&world, 1, 12, SWAP);
+  world_attach(&world, 2, 4, SWAP);
+  world.clients[2].stuck = true;
+  world_request(&world, 1);
+  world_resident(&world, 1, 8);
+  uint64_t seq = world.clients[1].room_seq;
+  world_short(&world, 1, 1);
+  return seq;
+}
+
+START_TEST(what_was_refused_comes_once_others_have_left) {
+  be_refused();
+  ck_assert_uint_eq(world.clients[1].room_bytes, 11 * GIB);
+  world_resident(&world, 1, 9);
+  ck_assert_uint_eq(world.jobs[1].claim_bytes, 11 * GIB);
+  ck_assert_uint_eq(world.clients[1].room_bytes, 11 * GIB);
+  world_resident(&world, 2, 3);
+  ck_assert_uint_eq(world.clients[1].room_bytes, 12 * GIB);
+}
+END_TEST
+
+/* Until the job has heard of the answer, it tries again, and the driver may have more for it by then. */
+START_TEST(what_was_refused_may_have_come_meanwhile) {
+  world.clients[1].room_seq = be_refused();
+  world_resident(&world, 1, 12);
+  ck_assert_uint_eq(world.jobs[1].resident_bytes, 12 * GIB);
+  ck_assert_uint_eq(world.clients[1].room_bytes, 12 * GIB);
+}
+END_TEST
+
 /* After the daemon was started anew: the second one, whose memory is on the card, comes later. */
 START_TEST(refused_for_memory_of_a_job_that_comes_later) {
   world_init(&world, GS_MODE_AUTO);
@@ -823,6 +869,7 @@ int main(void) {
                                 who_stops_leaves_before_those_who_wait,
                                 a_promise_taken_back_is_not_given_again_for_what_has_come_since,
                                 pinned_bytes_are_there_as_far_as_there_is_room,
+                                room_for_what_cant_leave_is_told_once,
                                 beside_them_others_hold_together_as_far_as_they_fit,
                                 so_they_do_beside_memory_that_stays,
                                 what_nobody_here_has_is_not_there,
@@ -859,6 +906,8 @@ int main(void) {
                                 what_was_refused_may_be_tried_again_where_nobody_has_to_leave,
                                 what_was_refused_is_tried_again,
                                 less_and_less_often_until_somebody_leaves,
+                                what_was_refused_comes_once_others_have_left,
+                                what_was_refused_may_have_come_meanwhile,
                                 refused_for_memory_of_a_job_that_comes_later,
                                 refused_for_memory_that_has_yet_to_leave,
                                 without_turns_faults_decide,

@@ -358,6 +358,38 @@ START_TEST(events_may_wait_for_one_plan) {
 }
 END_TEST
 
+/* Who stops while that plan is due is not granted anew beside others. */
+START_TEST(turns_that_are_due_begin_before_anybody_is_granted) {
+  take_turns(2);
+  world_request(&world, 1);
+  world_request(&world, 2);
+  world_pass(&world, TQ);
+  world_set_mode(&world, GS_MODE_OFF);
+  world.scheduler.deferred = true;
+  world_set_mode(&world, GS_MODE_ON);
+  world_said(&world);
+  world_release(&world, 1);
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_IDLE);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
+START_TEST(or_before_a_pause_ends) {
+  struct sched_terms paused = {.weight = SCHED_WEIGHT, .paused = true};
+  take_turns(2);
+  world_set_mode(&world, GS_MODE_OFF);
+  world_set_terms(&world, 1, &paused);
+  world_release(&world, 1);
+  world.scheduler.deferred = true;
+  world_set_mode(&world, GS_MODE_ON);
+  world_set_terms(&world, 1, &SCHED_TERMS_NONE);
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, GS_JOB_IDLE);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+END_TEST
+
 /* What one has to leave comes first in the next, whatever happens before. */
 START_TEST(a_plan_looks_at_some_of_the_gpus) {
   world_init(&world, GS_MODE_ON);
@@ -441,6 +473,8 @@ int main(void) {
                                 the_quantum_of_the_kept_holder_begins_with_the_turns,
                                 a_second_running_job_must_stop,
                                 events_may_wait_for_one_plan,
+                                turns_that_are_due_begin_before_anybody_is_granted,
+                                or_before_a_pause_ends,
                                 a_plan_looks_at_some_of_the_gpus,
                                 NULL};
   return suite_main("scheduler", tests, set_up, NULL);

@@ -376,11 +376,23 @@ static void on_event(void) {
       check_job(i);
 }
 
+/* The plan has room for what can't leave and is still to come, as soon as others have acknowledged lower
+ * rooms. The job does not know that: so much of what can leave makes way. */
+static bool makes_way(int i) {
+  const struct actor *actor = &them.actors[i];
+  const struct sched_job *job = &them.jobs[i];
+  bool unheard = false;
+  for (int k = 0; k < ACTORS; k++)
+    unheard |= k != i && them.actors[k].attached && them.jobs[k].promised_bytes > them.jobs[k].room_bytes;
+  return unheard && actor->awaited_bytes > 0 && job->want_bytes >= job->used_bytes &&
+         job->room_bytes + actor->step_bytes <= job->want_bytes;
+}
+
 static void on_step(int i) {
   const struct actor *actor = &them.actors[i];
   bool knows = actor->room_seq == them.jobs[i].room_seq;
   check_claims();
-  if (actor->step == STEP_OUT && knows && all_fit())
+  if (actor->step == STEP_OUT && knows && all_fit() && !makes_way(i))
     fail_about("leaves though all fits", i);
 }
 
@@ -431,23 +443,34 @@ static bool has_its_place(int i) {
 static struct place { bool runs, kept; } places[ACTORS];
 
 static void note_places(void) {
-  for (int i = 0; i < ACTORS; i++)
-    if (them.actors[i].attached)
-      places[i] =
-          (struct place){!them.jobs[i].alleged_bytes && !sched_job_too_big(&them.jobs[i]), has_its_place(i)};
+  for (int i = 0; i < ACTORS; i++) {
+    if (!them.actors[i].attached)
+      continue;
+    bool can_run = !sched_job_too_big(&them.jobs[i]), alleges = them.jobs[i].alleged_bytes;
+    places[i] = (struct place){can_run && !alleges, (can_run || !alleges) && has_its_place(i)};
+  }
 }
 
-/* The one that has changed its memory has taken it from nobody that stands as high. */
-static void check_places(int changed) {
+/* The one that has changed its memory has taken it from nobody that stands as high. What it had been granted
+ * to pin before the card became smaller it may pin all the same. */
+static void check_places(int changed, uint64_t granted_bytes) {
+  bool granted = them.actors[changed].pinned_bytes <= granted_bytes;
   for (int i = 0; i < ACTORS; i++) {
     if (!them.actors[i].attached)
       continue;
     if (places[i].kept && !has_its_place(i))
       fail_about("could be kept from running by pinned memory", i);
-    if (i != changed && standing(i) >= standing(changed) && places[i].runs &&
+    if (i != changed && standing(i) >= standing(changed) && places[i].runs && !granted &&
         sched_job_too_big(&them.jobs[i]))
       fail_about("is kept from running by what another has pinned", i);
   }
+}
+
+/* All jobs have about what the card has: what they may have without asking does not fit. */
+static uint64_t just_fitting_bytes(int i) {
+  uint64_t others_bytes = them.gpu.used_bytes - them.jobs[i].used_bytes;
+  uint64_t usable_bytes = sched_gpu_usable_bytes(&them.gpu), spare_bytes = random_below(64 * MIB);
+  return usable_bytes > others_bytes + spare_bytes ? usable_bytes - others_bytes - spare_bytes : 0;
 }
 
 static void change_memory(int i) {
@@ -455,6 +478,8 @@ static void change_memory(int i) {
   uint64_t used_bytes = actor->used_bytes, pinned_bytes = actor->pinned_bytes;
   if (chance(40)) /* memory that comes and goes */
     used_bytes = run.had_bytes[i];
+  else if (chance(15))
+    used_bytes = just_fitting_bytes(i);
   else if (chance(70))
     used_bytes = random_below(CARD * 9 / 8);
   else
@@ -466,13 +491,14 @@ static void change_memory(int i) {
   run.shrunk |= pinned_bytes > actor->pinned_bytes;
   run.had_bytes[i] = actor->used_bytes;
   note_places();
+  uint64_t granted_bytes = actor->granted_pinned_bytes;
   actors_set_memory(&them, i, used_bytes, pinned_bytes);
-  check_places(i);
+  check_places(i, granted_bytes);
   run.most_bytes[i] = most(run.most_bytes[i], actor->used_bytes);
 }
 
 static void be_short(int i) {
-  if (them.actors[i].count > 0 || !them.actors[i].holding || them.actors[i].open)
+  if (!them.actors[i].holding || them.actors[i].open)
     return;
   excuse(true);
   actors_short(&them, i, 1 + random_below(64 * MIB));
