@@ -18,6 +18,7 @@
 #include <glob.h>
 #include <grp.h>
 #include <link.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <pwd.h>
@@ -51,7 +52,7 @@
 
 /* What faults.py reads. */
 struct site {
-  char function[24]; /* of system calls by number: "syscall.NUMBER" */
+  char function[24]; /* of system calls by number: "syscall.NUMBER"; -1: it can't fail */
   uint64_t address;
   _Atomic uint32_t state; /* 0: free, 1: being made, 2: there */
   _Atomic uint32_t calls, failed;
@@ -253,7 +254,8 @@ __attribute__((no_sanitize_address)) static long fault_syscall(long number, long
                                                                long e, long f) {
   int saved = errno;
   char name[24];
-  snprintf(name, sizeof name, "syscall.%ld", number);
+  bool wakes = number == SYS_futex && (b & FUTEX_CMD_MASK) == FUTEX_WAKE; /* does not fail */
+  snprintf(name, sizeof name, "syscall.%ld", wakes ? -1 : number);
   int err = fault(name, __builtin_return_address(0));
   errno = err ? err : saved;
   return err ? -1 : syscall(number, a, b, c, d, e, f);
