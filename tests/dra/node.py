@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -180,6 +181,11 @@ class Scene:
     def start_daemon(self):
         self.daemon = self.spawn(self.daemon_log, os.environ["GS_DAEMON"], "--socket", self.path / "run" / "daemon.sock",
                                  "--config", "/dev/null")
+
+    def daemon_listens(self):
+        """Its socket is there before that."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.path / "run" / "daemon.sock")) == 0
 
     def start_driver(self, *options, gpus=f"{UUIDS[0]}:80G,{UUIDS[1]}:80G", env=None):
         command = [os.environ["GS_DRA_DRIVER"], "--node-name", NODE, "--interval", "100ms", "--log", "debug"]

@@ -317,7 +317,7 @@ class History(unittest.TestCase):
             elif what == "daemon":
                 here.end(here.daemon)
                 here.start_daemon()
-                wait_until("the daemon", lambda: (here.path / "run" / "daemon.sock").exists())
+                wait_until("the daemon", here.daemon_listens)
             else:
                 how = signal.SIGTERM if what == "restart" else signal.SIGKILL
                 self.assertEqual(here.end(here.driver, how), 0 if what == "restart" else -signal.SIGKILL)
