@@ -35,8 +35,8 @@ class Allocator:
 
     def empty(self):
         """Where there is least of what has been told, or it has not changed."""
-        rise = max(self.told) - min(self.told)
-        if (rise > min(self.told) // 8) == (mode == "flat") or self.used > min(self.told) + rise // 8:
+        least, rise = min(self.told), max(self.told) - min(self.told)
+        if (rise > least // 8) == (mode == "flat") or self.used > least + rise // 8:
             self.wrong += 1
         self.told = []
         self.emptied += 1
@@ -95,6 +95,8 @@ def main():
             allocator.used -= ACTIVATION
 
     iterate(True)
+    if mode == "flat":
+        allocator.told = [allocator.used]  # a slow machine has told of the rise by now
     before = allocator.emptied
     print("begun", flush=True)
     if mode == "captures":
