@@ -184,7 +184,7 @@ class Scene:
 
     def daemon_listens(self):
         """Its socket is there before that."""
-        with socket.socket(socket.AF_UNIX) as probe:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
             return probe.connect_ex(str(self.path / "run" / "daemon.sock")) == 0
 
     def start_driver(self, *options, gpus=f"{UUIDS[0]}:80G,{UUIDS[1]}:80G", env=None):
