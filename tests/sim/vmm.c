@@ -54,21 +54,15 @@ struct mapping {
   struct physical *physical;
 };
 
-/* Memory of the host that was physical memory, and is the next one of its size, with other contents. To take
- * memory from the kernel costs more than to fill it. */
-struct spare {
-  struct spare *next;
-  size_t bytes;
-  void *memory;
-};
-
 static struct {
   pthread_mutex_t lock;
   uint64_t next_id;
   struct physical *physicals;
   struct mapping *mappings; /* by address */
   size_t count, room;
-  struct spare *spares;
+  /* Those that are gone: their memory of the host is that of the next one of their size, with other contents.
+   * To take memory from the kernel costs more than to fill it. */
+  struct physical *spares;
   size_t spare_bytes;
 } vmm = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_id = 1};
 
@@ -229,7 +223,7 @@ static void make_descriptor(struct physical *physical) {
 static void *spare_take(size_t bytes) {
   void *memory = NULL;
   pthread_mutex_lock(&vmm.lock);
-  struct spare **link = &vmm.spares, *spare;
+  struct physical **link = &vmm.spares, *spare;
   while (*link && (*link)->bytes != bytes)
     link = &(*link)->next;
   if ((spare = *link)) {
@@ -243,13 +237,11 @@ static void *spare_take(size_t bytes) {
 }
 
 /* vmm.lock is held. */
-static bool spare_keep(const struct physical *physical) {
-  struct spare *spare =
-      vmm.spare_bytes + physical->bytes <= SPARES_MOST_BYTES ? malloc(sizeof(*spare)) : NULL;
-  if (!spare)
+static bool spare_keep(struct physical *physical) {
+  if (physical->fd >= 0 || physical->shared || vmm.spare_bytes + physical->bytes > SPARES_MOST_BYTES)
     return false;
-  *spare = (struct spare){vmm.spares, physical->bytes, physical->memory};
-  vmm.spares = spare;
+  physical->next = vmm.spares;
+  vmm.spares = physical;
   vmm.spare_bytes += physical->bytes;
   return true;
 }
@@ -338,14 +330,15 @@ static void physical_settle(struct physical *physical) {
   while (*link != physical)
     link = &(*link)->next;
   *link = physical->next;
-  if (physical->fd >= 0 || physical->shared || !spare_keep(physical))
-    munmap(physical->memory, physical->bytes);
   if (is_ours(physical))
     close(physical->fd);
   if (physical->shared)
     shared_leave(sim.state, sim.slot_index, physical->shared);
   else if (physical->on_card)
     frames_unpin(physical->gpu, physical->bytes);
+  if (spare_keep(physical))
+    return;
+  munmap(physical->memory, physical->bytes);
   free(physical);
 }
 

@@ -358,6 +358,13 @@ START_TEST(events_may_wait_for_one_plan) {
 }
 END_TEST
 
+/* The other one holds after it. */
+static void plan_gives_the_second(enum gs_job_state first) {
+  scheduler_plan(&world.scheduler, &world.change);
+  ck_assert_int_eq(world.jobs[1].state, first);
+  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+}
+
 /* Who stops while that plan is due is not granted anew beside others. */
 START_TEST(turns_that_are_due_begin_before_anybody_is_granted) {
   take_turns(2);
@@ -369,9 +376,7 @@ START_TEST(turns_that_are_due_begin_before_anybody_is_granted) {
   world_set_mode(&world, GS_MODE_ON);
   world_said(&world);
   world_release(&world, 1);
-  scheduler_plan(&world.scheduler, &world.change);
-  ck_assert_int_eq(world.jobs[1].state, GS_JOB_IDLE);
-  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  plan_gives_the_second(GS_JOB_IDLE);
 }
 END_TEST
 
@@ -384,9 +389,7 @@ START_TEST(or_before_a_pause_ends) {
   world.scheduler.deferred = true;
   world_set_mode(&world, GS_MODE_ON);
   world_set_terms(&world, 1, &SCHED_TERMS_NONE);
-  scheduler_plan(&world.scheduler, &world.change);
-  ck_assert_int_eq(world.jobs[1].state, GS_JOB_IDLE);
-  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  plan_gives_the_second(GS_JOB_IDLE);
 }
 END_TEST
 
@@ -405,9 +408,7 @@ START_TEST(a_plan_looks_at_some_of_the_gpus) {
   ck_assert_uint_eq(scheduler_deadline_ns(&world.scheduler), 0);
   world_release(&world, 1);
   world_request(&world, 1);
-  scheduler_plan(&world.scheduler, &world.change);
-  ck_assert_int_eq(world.jobs[1].state, GS_JOB_WAITING);
-  ck_assert_int_eq(world.jobs[2].state, GS_JOB_HOLDING);
+  plan_gives_the_second(GS_JOB_WAITING);
 }
 END_TEST
 
