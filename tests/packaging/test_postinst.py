@@ -41,6 +41,11 @@ class Upgrade(unittest.TestCase):
         self.write("bin/" + name, NOTING + body + "\n")
         os.chmod(self.path("bin/" + name), 0o755)
 
+    @staticmethod
+    def command_of(pid):
+        with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+            return file.read()
+
     def configure(self, programs="0", inactive="0"):
         self.write("notes", "")
         environment = {"PATH": self.path("bin") + ":/usr/bin:/bin", "NOTES": self.path("notes"), "PROGRAMS": programs,
@@ -71,6 +76,8 @@ class Upgrade(unittest.TestCase):
         server = subprocess.Popen(["nvidia-cuda-mps-server", "60"], executable="/bin/sleep")
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
+        while not self.command_of(server.pid):  # for a moment it has none
+            pass
         self.write("cgroup/the.service/cgroup.procs", f"1\n{server.pid}\n")
         self.assertFalse(self.configure()[0])
 
