@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -63,6 +64,13 @@ struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argu
   return high;
 }
 
+bool descriptor_may_stay(const struct descriptor *descriptor) {
+  struct rlimit limit = {.rlim_cur = 0};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return descriptor->fd >= DESCRIPTOR_LEAST &&
+         (rlim_t)(descriptor->fd - DESCRIPTOR_LEAST) < limit.rlim_cur / 4;
+}
+
 static bool is_at(int fd, const void *path) {
   struct stat file, named;
   return fstat(fd, &file) == 0 && stat(path, &named) == 0 && file.st_dev == named.st_dev &&
@@ -85,6 +93,15 @@ void descriptor_close(struct descriptor *descriptor) {
     syscall(SYS_close, descriptor->fd);
   *descriptor = DESCRIPTOR_NONE;
   errno = kept;
+}
+
+void descriptor_hang_up(struct descriptor *connected) {
+  if (descriptor_is_ours(connected)) {
+    shutdown(connected->fd, SHUT_RDWR);
+    while (recv(connected->fd, &(char){0}, 1, MSG_DONTWAIT) > 0)
+      ;
+  }
+  descriptor_close(connected);
 }
 
 bool descriptor_own_table(void) { return syscall(SYS_close_range, 0, ~0u, WITH_OWN_TABLE) == 0; }

@@ -32,6 +32,10 @@ struct descriptor descriptor_identify(int fd);
  * what we have opened. fd is -1, with errno set, if it is not, or there is no number. Passes -1 on. */
 struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argument), const void *argument);
 
+/* Whether it may stay for long: its number is among a quarter of those that the program may have open, from
+ * DESCRIPTOR_LEAST on. */
+bool descriptor_may_stay(const struct descriptor *descriptor);
+
 /* Opens a file for reading. fd is -1, with errno set, where that fails. */
 struct descriptor descriptor_open(const char *path);
 
@@ -55,5 +59,9 @@ bool descriptor_own_table(void);
 
 /* Closes it if it is ours; forgets it in any case. Keeps errno. */
 void descriptor_close(struct descriptor *descriptor);
+
+/* The same of a socket, with what is in it. The other side sees its end, and so does a thread that waits for
+ * it, even if a process that was made by a raw clone still has it. */
+void descriptor_hang_up(struct descriptor *connected);
 
 #endif

@@ -350,11 +350,11 @@ uint64_t budget_free_bytes(CUdevice device) {
   return used < total ? total - used : 0;
 }
 
-struct budget_left budget_ask_left(CUdevice device) {
+/* For what is in use. */
+static struct sums ask_anew(CUdevice device, bool waits) {
   struct account *account = &accounts[device];
-  uint64_t total_bytes = budget_total_bytes(device);
   lock_take(&books_lock);
-  uint64_t number = turn_begin(account, false);
+  uint64_t number = turn_begin(account, waits);
   struct sums sums = sums_of(account);
   lock_release(&books_lock);
   if (number) {
@@ -364,6 +364,17 @@ struct budget_left budget_ask_left(CUdevice device) {
     sums = sums_of(account);
     report_and_unlock(device);
   }
+  return sums;
+}
+
+void budget_note_more(CUdevice device, enum backing backing, uint64_t bytes) {
+  budget_note(device, backing, bytes);
+  ask_anew(device, true);
+}
+
+struct budget_left budget_ask_left(CUdevice device) {
+  uint64_t total_bytes = budget_total_bytes(device);
+  struct sums sums = ask_anew(device, false);
   struct memory_bounds bounds = memory_port.bounds(device);
   uint64_t left = less(total_bytes, sums.total_bytes);
   if (!bounds.knows_most)

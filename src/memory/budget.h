@@ -33,6 +33,10 @@ uint64_t budget_awaited_bytes(CUdevice device);
 /* Count what is there already, whether it fits or not. */
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes);
 
+/* The same of what the daemon has not granted: asks it. If it refuses, it counts no more than it has granted,
+ * and refuses all that the process asks for beside that. */
+void budget_note_more(CUdevice device, enum backing backing, uint64_t bytes);
+
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes);
 
 /* The card as the program sees it; 0 if unknown. */

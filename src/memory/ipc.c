@@ -2,7 +2,9 @@
  * ipc.c - handles; the thread that answers those who open them; what this process has opened.
  *
  * A handle is a capability, as the driver's is: who knows it may open it, if the kernel says that it is of
- * this user. What is opened is counted by the process that has made it, and stays while either has it.
+ * this user. What is opened stays on the card while either process has it. The process that has made it
+ * counts it until it frees it or ends. From then on it is an orphan, which each process counts that has it
+ * open. A process learns of that by its lease (swap/leases.h), for which the thread waits.
  */
 #include "memory/ipc.h"
 
@@ -38,7 +40,8 @@
 #define ANSWER_NS NS_PER_S          /* with one that opens it: others wait meanwhile */
 #define FULL_NS NS_PER_MS           /* as many descriptors are under way as the user may have */
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
-#define WAITING_MOST 64 /* connections that are not accepted yet */
+#define WAITING_MOST 64  /* connections that are not accepted yet */
+#define WATCHED_MOST 512 /* leases at a time: others are looked at once some of these have ended */
 
 /* What a CUipcMemHandle of ours is. The same allocation always has the same. */
 struct ipc_handle {
@@ -56,10 +59,121 @@ struct request {
   struct lent_name name;
 };
 
-/* ---- the thread that answers ---- */
+static struct lock lock = LOCK(LOCK_IPC);
+
+/* ---- what this process has opened, and orphans among that ---- */
+
+struct import {
+  struct import *next;
+  struct ipc_handle handle;
+  CUdeviceptr base; /* of the block */
+  uint64_t block_bytes, mapped_bytes;
+  CUdevice device, opener; /* the memory's, and that of the context */
+  CUcontext context;
+  unsigned references;     /* 0: it is closed, and may be in use still */
+  struct descriptor lease; /* fd is -1: there is none, or it has ended */
+  bool orphan;             /* it has ended */
+  bool counts;             /* the bytes of its block are booked, for all imports of the block */
+};
+
+static struct import *imports; /* under the lock */
+
+static bool is_same_block(const struct import *import, const struct import *other) {
+  return import->handle.number == other->handle.number &&
+         memcmp(&import->handle.name, &other->handle.name, sizeof import->handle.name) == 0;
+}
+
+/* With the lock held: one that counts the same block, NULL: none does. */
+static struct import *find_counting(const struct import *like) {
+  struct import *import = imports;
+  while (import && (!import->counts || !is_same_block(import, like)))
+    import = import->next;
+  return import;
+}
+
+/* With the lock held: an orphan whose block nobody counts, or NULL. */
+static struct import *find_uncounted(void) {
+  struct import *import = imports;
+  while (import && (!import->orphan || find_counting(import)))
+    import = import->next;
+  return import;
+}
+
+/* The bytes are booked without the lock, as the daemon is asked. Meanwhile the import may end. */
+static bool count_one(void) {
+  struct import seen;
+  lock_take(&lock);
+  struct import *import = find_uncounted();
+  if (import)
+    seen = *import;
+  lock_release(&lock);
+  if (!import)
+    return false;
+  log_info(
+      "GPU %d: the process that has made %llu bytes which this program has opened has freed them, or has "
+      "ended: they count here from now on",
+      seen.device, (unsigned long long)seen.block_bytes);
+  budget_note_more(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
+  lock_take(&lock);
+  import = imports;
+  while (import && !(import->orphan && is_same_block(import, &seen)))
+    import = import->next;
+  bool counts = import && !find_counting(import);
+  if (counts)
+    import->counts = true;
+  lock_release(&lock);
+  if (!counts)
+    budget_release(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
+  return true;
+}
+
+/* It is in no list any more. */
+static void end_count(const struct import *import) {
+  if (!import->counts)
+    return;
+  lock_take(&lock);
+  struct import *heir = imports;
+  while (heir && !is_same_block(heir, import))
+    heir = heir->next;
+  if (heir)
+    heir->counts = true;
+  lock_release(&lock);
+  if (!heir)
+    budget_release(import->device, BACKING_PINNED_SHARED, import->block_bytes);
+}
+
+/* The maker sends nothing: what can be read is the end. What the program has closed tells nothing. */
+static void look_at(struct import *import) {
+  if (!descriptor_is_ours(&import->lease)) {
+    import->lease = DESCRIPTOR_NONE;
+  } else if (recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
+    descriptor_hang_up(&import->lease);
+    import->orphan = true;
+  }
+}
+
+static void look_at_leases(void) {
+  lock_take(&lock);
+  for (struct import *import = imports; import; import = import->next)
+    look_at(import);
+  lock_release(&lock);
+  while (count_one())
+    ;
+}
+
+static nfds_t list_leases(struct pollfd *awaited, nfds_t most) {
+  nfds_t count = 0;
+  lock_take(&lock);
+  for (const struct import *import = imports; import && count < most; import = import->next)
+    if (import->lease.fd >= 0)
+      awaited[count++] = (struct pollfd){.fd = import->lease.fd, .events = POLLIN};
+  lock_release(&lock);
+  return count;
+}
+
+/* ---- the thread that answers, and waits for leases ---- */
 
 static _Atomic uint64_t number, key;
-static struct lock lock = LOCK(LOCK_IPC);
 
 /* Where one thread listens, until the program closes it. */
 struct desk {
@@ -89,23 +203,36 @@ static int give(const struct lent_name *name, size_t i, const struct descriptor 
   return err == -EAGAIN && await(other, POLLOUT, ANSWER_NS) ? lending_give(name, i, other) : err;
 }
 
+/* Without a first piece there is no such block. */
+static void answer(const struct lent_name *name, struct descriptor *other) {
+  size_t given = 0;
+  int err;
+  while ((err = give(name, given, other)) == 0)
+    given++;
+  if (given && err == -ENOENT)
+    lending_end(name, other);
+}
+
 static void serve(struct descriptor *other) {
   struct request request;
   if (abstract_is_trusted(other, 0) && await(other, POLLIN, ANSWER_NS) && descriptor_is_ours(other) &&
       recv(other->fd, &request, sizeof request, MSG_DONTWAIT) == (ssize_t)sizeof request &&
       request.magic == HANDLE_MAGIC && request.key == atomic_load(&key))
-    for (size_t i = 0; give(&request.name, i, other) == 0; i++)
-      ;
-  descriptor_close(other);
+    answer(&request.name, other);
+  descriptor_hang_up(other);
 }
 
 static void *run(void *argument) {
   struct desk own = *(struct desk *)argument;
   free(argument);
   thread_begin("gpushare-ipc");
-  struct pollfd awaited = {.fd = own.listening.fd, .events = POLLIN};
+  struct pollfd awaited[1 + WATCHED_MOST] = {{.fd = own.listening.fd, .events = POLLIN}};
   while (descriptor_is_ours(&own.listening)) {
-    if (poll(&awaited, 1, -1) <= 0 || !descriptor_is_ours(&own.listening))
+    nfds_t leases = list_leases(awaited + 1, WATCHED_MOST);
+    if (poll(awaited, 1 + leases, -1) <= 0 || !descriptor_is_ours(&own.listening))
+      continue;
+    look_at_leases();
+    if (!awaited[0].revents)
       continue;
     struct descriptor other = abstract_accept(&own.listening, own.name);
     if (other.fd >= 0)
@@ -139,6 +266,15 @@ static bool answer_from_now_on(void) {
   bool there = descriptor_is_ours(&desk.listening) || start();
   lock_release(&lock);
   return there;
+}
+
+/* The thread is to wait for another lease: a connection without a request wakes it. Where so many wait that
+ * there can be none, it is awake. */
+static void watch_leases(void) {
+  if (!answer_from_now_on())
+    return;
+  struct descriptor waking = abstract_connect(name_of(atomic_load(&number)));
+  descriptor_close(&waking);
 }
 
 /* ---- handles ---- */
@@ -232,19 +368,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   return result;
 }
 
-/* ---- what this process has opened ---- */
-
-struct import {
-  struct import *next;
-  struct ipc_handle handle;
-  CUdeviceptr base; /* of the block */
-  uint64_t block_bytes, mapped_bytes;
-  CUdevice device, opener; /* the memory's, and that of the context */
-  CUcontext context;
-  unsigned references;
-};
-
-static struct import *imports; /* under the lock */
+/* ---- what this process opens ---- */
 
 static CUdeviceptr address_of(const struct import *import) { return import->base + import->handle.at; }
 
@@ -254,6 +378,8 @@ static void end(struct import *import) {
     driver.cuMemUnmap(import->base, import->mapped_bytes);
   if (import->base)
     driver.cuMemAddressFree(import->base, import->block_bytes);
+  end_count(import);
+  descriptor_hang_up(&import->lease);
   free(import);
 }
 
@@ -317,6 +443,15 @@ static CUresult open_up(const struct import *import, CUdevice current) {
   return driver.cuMemSetAccess(import->base, import->block_bytes, access, current == import->device ? 1 : 2);
 }
 
+/* All pieces have come. An older library ends the connection at once. */
+static void take_lease(struct import *import, struct descriptor *maker) {
+  if (await(maker, POLLIN, PATIENCE_NS) && descriptor_is_ours(maker) &&
+      recv(maker->fd, &(char){0}, 1, MSG_DONTWAIT) == 1 && descriptor_may_stay(maker)) {
+    import->lease = *maker;
+    *maker = DESCRIPTOR_NONE;
+  }
+}
+
 static void sleep_until(uint64_t then_ns) {
   uint64_t now_ns = clock_now_ns();
   if (now_ns < then_ns)
@@ -339,7 +474,9 @@ static CUresult fetch(struct import *import, CUdevice current) {
     do
       result = take_piece(import, &other);
     while (result == CUDA_SUCCESS && import->mapped_bytes < import->block_bytes);
-  descriptor_close(&other);
+  if (result == CUDA_SUCCESS)
+    take_lease(import, &other);
+  descriptor_hang_up(&other);
   return result == CUDA_SUCCESS ? open_up(import, current) : result;
 }
 
@@ -363,7 +500,8 @@ static void leave(const struct import *import) {
 /* With the lock held: what the handle is open as already, in this context. */
 static struct import *find(const struct ipc_handle *handle, CUcontext context) {
   struct import *import = imports;
-  while (import && (import->context != context || memcmp(&import->handle, handle, sizeof *handle) != 0))
+  while (import && (!import->references || import->context != context ||
+                    memcmp(&import->handle, handle, sizeof *handle) != 0))
     import = import->next;
   return import;
 }
@@ -407,6 +545,7 @@ static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, 
   import->handle = *handle;
   import->context = context;
   import->opener = device;
+  import->lease = DESCRIPTOR_NONE;
   bool kept = false;
   CUstreamCaptureMode mode = capture_relax();
   CUresult result = fetch(import, device);
@@ -419,64 +558,61 @@ static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, 
     result = list(import, address, &kept);
   if (!kept)
     end(import);
+  else
+    watch_leases();
   capture_unrelax(mode);
   return result;
 }
 
 /* ---- ends ---- */
 
-static struct import *ended; /* under the lock: closed, and may be in use still */
-
-static bool is_at(const struct import *import, uint64_t address) { return address_of(import) == address; }
-static bool is_in(const struct import *import, uint64_t context) {
-  return (uintptr_t)import->context == context;
+static bool is_closed(const struct import *import, CUcontext unused) {
+  return !unused && !import->references;
 }
+static bool is_in(const struct import *import, CUcontext context) { return import->context == context; }
 
-/* The first one that fits, out of the list. With the lock held. */
-static struct import *take(struct import **list, bool (*fits)(const struct import *, uint64_t),
-                           uint64_t what) {
-  while (*list && !fits(*list, what))
-    list = &(*list)->next;
-  struct import *found = *list;
-  if (found)
-    *list = found->next;
-  return found;
-}
-
-static struct import *take_in(CUcontext context) {
+/* Those that fit, out of the list and out of the ledger. */
+static struct import *take_all(bool (*fits)(const struct import *, CUcontext), CUcontext context) {
+  struct import *all = NULL;
   lock_take(&lock);
-  struct import *found = take(&imports, is_in, (uintptr_t)context);
-  if (found)
-    leave(found);
-  else
-    found = take(&ended, is_in, (uintptr_t)context);
-  lock_release(&lock);
-  return found;
-}
-
-static struct import *take_all_ended(void) {
-  lock_take(&lock);
-  struct import *all = ended;
-  ended = NULL;
+  for (struct import **link = &imports, *import; (import = *link);)
+    if (fits(import, context)) {
+      *link = import->next;
+      import->next = all;
+      all = import;
+      if (import->references)
+        leave(import);
+    } else {
+      link = &import->next;
+    }
   lock_release(&lock);
   return all;
 }
 
+static void end_all(struct import *all) {
+  CUstreamCaptureMode mode = capture_relax();
+  for (struct import *next; all; all = next) {
+    next = all->next;
+    end(all);
+  }
+  capture_unrelax(mode);
+}
+
 static void put_back(struct import *all) {
   lock_take(&lock);
-  while (all) {
-    struct import *next = all->next;
-    all->next = ended;
-    ended = all;
-    all = next;
+  for (struct import *next; all; all = next) {
+    next = all->next;
+    all->next = imports;
+    imports = all;
   }
   lock_release(&lock);
+  watch_leases();
 }
 
 /* Of those that are closed by now, once no work uses them, as a free does. Not now, if that would invalidate
  * a capture. */
 static void end_closed(CUdevice opener) {
-  struct import *all = take_all_ended();
+  struct import *all = take_all(is_closed, NULL);
   uint64_t devices = 0;
   for (const struct import *import = all; import; import = import->next)
     devices |= sharing_devices(import->device) | sharing_devices(import->opener);
@@ -486,16 +622,12 @@ static void end_closed(CUdevice opener) {
     if (devices >> device & 1)
       gate_await_work(device);
   gate_forbid_stop(opener);
-  if (sharing_finish_work(devices, 0) == CUDA_SUCCESS) {
-    CUstreamCaptureMode mode = capture_relax();
-    for (struct import *next; all; all = next) {
-      next = all->next;
-      end(all);
-    }
-    capture_unrelax(mode);
-  }
+  bool ends = sharing_finish_work(devices, 0) == CUDA_SUCCESS;
+  if (ends)
+    end_all(all);
   gate_allow_stop();
-  put_back(all);
+  if (!ends)
+    put_back(all);
 }
 
 /* ---- the calls ---- */
@@ -531,13 +663,11 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
   bool last = false;
   lock_take(&lock);
   struct import *import = imports;
-  while (import && !is_at(import, dptr))
+  while (import && (!import->references || address_of(import) != dptr))
     import = import->next;
   if (import && (last = --import->references == 0)) {
     opener = import->opener;
-    leave(take(&imports, is_at, dptr));
-    import->next = ended;
-    ended = import;
+    leave(import);
   }
   lock_release(&lock);
   if (last)
@@ -545,33 +675,25 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
   return import ? CUDA_SUCCESS : driver.cuIpcCloseMemHandle(dptr);
 }
 
-void ipc_context_left(CUcontext context) {
-  struct import *import;
-  CUstreamCaptureMode mode = capture_relax();
-  while ((import = take_in(context)))
-    end(import);
-  capture_unrelax(mode);
-}
-
-static void change_context(struct import *import, CUcontext from, CUcontext to) {
-  for (; import; import = import->next)
-    if (import->context == from)
-      import->context = to;
-}
+void ipc_context_left(CUcontext context) { end_all(take_all(is_in, context)); }
 
 void ipc_context_inherited(CUcontext context, CUcontext heir) {
   lock_take(&lock);
-  change_context(imports, context, heir);
-  change_context(ended, context, heir);
+  for (struct import *import = imports; import; import = import->next)
+    if (import->context == context)
+      import->context = heir;
   lock_release(&lock);
 }
 
+/* The leases are the parent's. */
 static void forget(void) {
   lock = (struct lock)LOCK(LOCK_IPC);
   descriptor_close(&desk.listening);
+  for (struct import *import = imports; import; import = import->next)
+    descriptor_close(&import->lease);
   atomic_store(&number, 0);
   atomic_store(&key, 0);
-  imports = ended = NULL;
+  imports = NULL;
   holding = false;
   held = (struct condition){0};
 }

@@ -15,6 +15,10 @@ def ask(program, order):
     return line[5:]
 
 
+def pinned_of(daemon, program):
+    return harness.jobs_of(daemon.status())[program.pid]["pinned_bytes"]
+
+
 def by_turns(test, daemon, size):
     env = test.env(daemon, extra=SWAP)
     with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user, \
@@ -39,9 +43,14 @@ def by_turns(test, daemon, size):
                 ask(program, f"verify 0 {3 * i + 3}")
             ask(user, "close 0")
         harness.check(harness.moved_of(daemon.status()) > before, "nothing has left the card")
+        counted = pinned_of(daemon, third) + size
         ask(maker, "free 0")
+        while pinned_of(daemon, third) < counted:  # its maker has freed it
+            test.budget.clip(1)
         ask(third, "verify 0 9")
         ask(third, "close 0")
+        while pinned_of(daemon, third) >= counted:
+            test.budget.clip(1)
         for program in (maker, user, third):
             program.process.stdin.close()
             program.finish()

@@ -3,17 +3,21 @@
  * slot for memory, and what the command wants to know. Each line is answered by "done ...", or "error
  * CALL-RESULT".
  *
- * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. share: its handle, in
+ * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. fits: they are freed again.
+ * share: its handle, in
  * hexadecimal. open: memory of that handle; answers its address, the base of that, and its bytes. verify: all
  * of it is as filled and added to so often; else the program ends. add: so much to each word. close, free,
  * describe (IS_LEGACY_CUDA_IPC_CAPABLE).
  *
+ * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given.
  * capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are closed but for input
  * and output, and those of the simulated driver. reset: the primary context, and with it all memory.
  */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "gpu.h"
@@ -79,6 +83,19 @@ static void open_shared(struct memory *memory, const char *text) {
   answer(result, line);
 }
 
+static void start_child(pid_t other) {
+  int ended = (int)syscall(SYS_pidfd_open, other, 0);
+  pid_t child = fork();
+  if (child < 0 || ended < 0)
+    exit(2);
+  if (child)
+    return;
+  for (int fd = 0; fd < 3; fd++)
+    close(fd);
+  poll(&(struct pollfd){.fd = ended, .events = POLLIN}, 1, -1);
+  _exit(0);
+}
+
 static void obey(const char *command, struct memory *memory, const char *argument) {
   int capable = 0;
   char line[16] = "";
@@ -86,6 +103,9 @@ static void obey(const char *command, struct memory *memory, const char *argumen
     alloc(memory, argument);
   } else if (!strcmp(command, "async")) {
     answer(cuMemAllocAsync(&memory->at, strtoull(argument, NULL, 0), stream), "");
+  } else if (!strcmp(command, "fits")) {
+    CUresult result = cuMemAlloc(&memory->at, strtoull(argument, NULL, 0));
+    answer(result == CUDA_SUCCESS ? cuMemFree(memory->at) : result, "");
   } else if (!strcmp(command, "share")) {
     share(memory);
   } else if (!strcmp(command, "open")) {
@@ -111,6 +131,9 @@ static void obey(const char *command, struct memory *memory, const char *argumen
   } else if (!strcmp(command, "uncapture")) {
     CUgraph graph;
     answer(cuStreamEndCapture(captured, &graph), "");
+  } else if (!strcmp(command, "fork")) {
+    start_child(atoi(argument));
+    answer(CUDA_SUCCESS, "");
   } else if (!strcmp(command, "closefrom")) {
     for (int fd = 3; fd < SIMULATED_LEAST; fd++)
       close(fd);

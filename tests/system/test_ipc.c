@@ -2,6 +2,7 @@
  * test_ipc.c - memory between processes by CUDA IPC (src/memory/ipc.c): what one writes the other reads, also
  * while they take turns and the rest of their memory leaves the card; and every way to its end.
  */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,10 +152,26 @@ static bool has_pinned(const struct scene_status *status, const void *what) {
   return bytes == *(const uint64_t *)what;
 }
 
+struct counted {
+  pid_t pid;
+  uint64_t bytes;
+};
+
+static bool is_counted(const struct scene_status *status, const void *what) {
+  const struct counted *counted = what;
+  const struct gs_msg *job = scene_wait_of(status, counted->pid);
+  return job && job->wait_status.pinned_bytes == counted->bytes;
+}
+
+static void await_counted(const struct process *process, uint64_t bytes, const char *what) {
+  const struct counted counted = {.pid = process->pid, .bytes = bytes};
+  scene_await(&scene, is_counted, &counted, what);
+}
+
 static void await_pinned(uint64_t bytes, const char *what) { scene_await(&scene, has_pinned, &bytes, what); }
 
-/* It counts as pinned from the first handle on, once, until it ends; and is on the card as long as anybody
- * has it. */
+/* It counts as pinned from the first handle on: for its maker until it frees it, then for the process that
+ * has it open. */
 TEST(it_is_counted) {
   char handle[LINE];
   begin("on");
@@ -166,13 +183,111 @@ TEST(it_is_counted) {
   share(maker, 0, handle);
   await_pinned(8 * MIB, "what is shared");
   ask(user, opening(0, handle), NULL);
+  ask(user, "close 0", NULL);
+  ask(user, opening(0, handle), NULL);
   ask(maker, "free 0", NULL);
-  await_pinned(0, "it ends for its maker");
+  await_counted(user, 8 * MIB, "the other process counts it");
+  await_counted(maker, 0, "and its maker does not");
   ask(user, "verify 0 0", NULL);
   CHECK(scene_card(&scene, 0).pinned_bytes >= 16 * MIB);
   ask(user, "close 0", NULL);
   CHECK(scene_card(&scene, 0).pinned_bytes < 16 * MIB);
+  await_pinned(0, "nobody has it");
   end(maker, user);
+}
+
+static int descriptors_of(const struct process *process) {
+  char path[32];
+  int count = 0;
+  snprintf(path, sizeof path, "/proc/%d/fd", (int)process->pid);
+  DIR *folder = opendir(path);
+  CHECK(folder);
+  while (readdir(folder))
+    count++;
+  closedir(folder);
+  return count;
+}
+
+/* What was closed before is counted by nobody, and no connection is left of it. */
+TEST(what_is_closed_is_not_counted) {
+  char handle[LINE], other[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 1 4194304", NULL);
+  share(maker, 0, handle);
+  share(maker, 1, other);
+  ask(user, opening(0, handle), NULL);
+  int makers = descriptors_of(maker), users = descriptors_of(user);
+  for (int i = 0; i < 8; i++) {
+    ask(user, "close 0", NULL);
+    ask(user, opening(0, handle), NULL);
+  }
+  ask(user, "close 0", NULL);
+  ask(user, opening(1, other), NULL);
+  CHECK(descriptors_of(maker) < makers + 4 && descriptors_of(user) < users + 4, "connections are left");
+  process_kill(maker);
+  await_counted(user, 4 * MIB, "what is open");
+  end(user, NULL);
+}
+
+/* What counts here is no way round a limit. If it is more than the limit, it is not taken away. */
+TEST(limits_hold_for_what_was_opened) {
+  static const char *const limited[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY_LIMIT=24M", NULL};
+  char first[LINE], second[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(limited);
+  ask(maker, "alloc 0 16777216", NULL);
+  ask(maker, "alloc 1 16777216", NULL);
+  share(maker, 0, first);
+  share(maker, 1, second);
+  ask(user, opening(0, first), NULL);
+  ask(user, opening(1, second), NULL);
+  ask(user, "fits 2 16777216", NULL);
+  ask(maker, "free 0", NULL);
+  await_counted(user, 16 * MIB, "what its maker has freed");
+  expect_error(user, "fits 2 16777216", 2);
+  ask(user, "fits 2 4194304", NULL);
+  process_kill(maker);
+  await_counted(user, 24 * MIB, "as much as it may have");
+  expect_error(user, "fits 2 4194304", 2);
+  ask(user, "add 0 1", NULL);
+  ask(user, "verify 0 1", NULL);
+  ask(user, "verify 1 0", NULL);
+  ask(user, "close 1", NULL);
+  await_counted(user, 16 * MIB, "the other one");
+  ask(user, "fits 2 4194304", NULL);
+  end(user, NULL);
+}
+
+/* Two allocations of one block, whose maker dies: the block counts once for each process, until it has closed
+ * both. A child of the maker's has copies of its descriptors, and lives on. */
+TEST(a_maker_dies) {
+  char first[LINE], second[LINE], order[32];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap), *third = start(swap);
+  ask(maker, "alloc 0 65536", NULL);
+  ask(maker, "alloc 1 65536", NULL);
+  share(maker, 0, first);
+  share(maker, 1, second);
+  ask(user, opening(0, first), NULL);
+  ask(user, opening(1, second), NULL);
+  ask(third, opening(0, first), NULL);
+  await_pinned(2 * MIB, "its maker counts it");
+  snprintf(order, sizeof order, "fork 0 %d", (int)user->pid);
+  ask(maker, order, NULL);
+  process_kill(maker);
+  await_counted(user, 2 * MIB, "it counts here once");
+  await_counted(third, 2 * MIB, "and there");
+  ask(user, "close 0", NULL);
+  ask(user, "verify 1 0", NULL);
+  ask(third, "verify 0 0", NULL);
+  await_counted(user, 2 * MIB, "the other one is open still");
+  ask(user, "close 1", NULL);
+  await_counted(user, 0, "it has closed both");
+  ask(third, "reset", NULL);
+  await_pinned(0, "nobody has it");
+  end(user, third);
 }
 
 /* A context takes all of its memory with it, also what is shared and what is opened in it. */

@@ -29,6 +29,7 @@
 #include "memory/memory_port.h"
 #include "memory/pinned.h"
 #include "memory/swap/copies.h"
+#include "memory/swap/leases.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/pieces.h"
 
@@ -283,6 +284,7 @@ static void give_slots_back(struct space *space, struct block *block) {
 
 static void destroy(struct space *space, struct block *block) {
   bool held = block->held;
+  leases_end(block);
   if (held)
     space_let_go(space, block);
   mover_finish_block(space, block);

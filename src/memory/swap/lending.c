@@ -2,10 +2,12 @@
 #include "memory/swap/lending.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 
 #include "memory/budget.h"
 #include "memory/pinned.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/leases.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
@@ -58,24 +60,19 @@ static bool is_held(struct space *space, const struct block *block) {
   return held;
 }
 
-static uint32_t number_of(const struct space *space) {
-  uint32_t number = 0;
-  while (space_at(number) != space)
-    number++;
-  return number;
-}
-
 CUresult lending_hold(struct extent *extent, struct lent_name *name) {
   struct block *block = extent->block;
   struct space *space = block->space;
   CUresult result = is_held(space, block) ? CUDA_SUCCESS : hold_booked(space, block);
-  *name = (struct lent_name){.age = block->age, .space = number_of(space)};
+  *name = (struct lent_name){.age = block->age, .space = (uint32_t)space_number(space)};
   return result;
 }
 
 /* ---- lending ---- */
 
-static struct block *find_in(struct block *block, uint64_t age) {
+/* With the mutex held. NULL: it has ended. */
+static struct block *find(struct space *space, uint64_t age) {
+  struct block *block = backing_is_pinned(space->backing) ? space->newest : space->held;
   while (block && block->age != age)
     block = block->older;
   return block;
@@ -87,7 +84,7 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
   struct space *space = space_at(name->space);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  struct block *block = find_in(backing_is_pinned(space->backing) ? space->newest : space->held, name->age);
+  const struct block *block = find(space, name->age);
   int err = block && i < block->pieces ? 0 : -ENOENT;
   if (err == 0) {
     const struct lent_note note = {
@@ -97,4 +94,16 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
   space_unlock(space);
   capture_unrelax(mode);
   return err;
+}
+
+void lending_end(const struct lent_name *name, struct descriptor *to) {
+  struct space *space = space_at(name->space);
+  space_lock(space);
+  const struct block *block = find(space, name->age);
+  bool leased = block && lease_begin(block, to), counts = leased || !block;
+  if (counts && descriptor_is_ours(to))
+    send(to->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (leased)
+    *to = DESCRIPTOR_NONE;
+  space_unlock(space);
 }

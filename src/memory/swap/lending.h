@@ -37,4 +37,8 @@ CUresult lending_hold(struct extent *extent, struct lent_name *name);
  */
 int lending_give(const struct lent_name *name, size_t i, const struct descriptor *to);
 
+/* All pieces are lent. The connection becomes the other side's lease (leases.h), and is forgotten in *to. The
+ * other side is told so by a byte. If the connection can't be kept, the caller ends it without that byte. */
+void lending_end(const struct lent_name *name, struct descriptor *to);
+
 #endif

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -78,16 +77,6 @@ bool passing_is_expected(const struct space *space) { return atomic_load(&expect
 
 static struct abstract_name name_of(uint64_t number) { return (struct abstract_name){"pass", number}; }
 
-/* With what is in it. A process that has been made by a raw clone may still have the socket. */
-static void hang_up(struct descriptor *descriptor) {
-  if (descriptor_is_ours(descriptor)) {
-    shutdown(descriptor->fd, SHUT_RDWR);
-    while (recv(descriptor->fd, &(char){0}, 1, MSG_DONTWAIT) > 0)
-      ;
-  }
-  descriptor_close(descriptor);
-}
-
 /* ---- descriptors of memory ---- */
 
 #define KEPT_MOST 4096
@@ -98,11 +87,8 @@ static bool is_any(int fd, const void *unused) { return fd >= 0 && !unused; }
 
 /* Takes it over. Its number, 0 if it is not kept: also where the program has closed what had that number. */
 static int keep(int fd) {
-  struct rlimit limit = {.rlim_cur = 0};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  rlim_t most = limit.rlim_cur / 4 < KEPT_MOST ? limit.rlim_cur / 4 : KEPT_MOST;
   struct descriptor made = descriptor_keep(fd, is_any, NULL);
-  if (made.fd < DESCRIPTOR_LEAST || (rlim_t)(made.fd - DESCRIPTOR_LEAST) >= most ||
+  if (!descriptor_may_stay(&made) || made.fd - DESCRIPTOR_LEAST >= KEPT_MOST ||
       kept[made.fd - DESCRIPTOR_LEAST].fd > 0) {
     descriptor_close(&made);
     return 0;
@@ -255,7 +241,7 @@ static bool accept_one(CUdevice device, struct descriptor *in) {
   if (in->fd < 0)
     return false;
   if (!abstract_is_trusted(in, 0))
-    hang_up(in);
+    descriptor_hang_up(in);
   return true;
 }
 
@@ -304,7 +290,7 @@ static bool map_next(CUdevice device, struct descriptor *in, struct block *block
   }
   if (fd >= 0)
     close(fd);
-  hang_up(in);
+  descriptor_hang_up(in);
   return false;
 }
 
@@ -346,7 +332,7 @@ bool passing_drop(const struct space *space) {
     any = true;
   }
   for (; accept_one(space->device, &late); any = true) /* of more than SENDERS */
-    hang_up(&late);
+    descriptor_hang_up(&late);
   return any;
 }
 
@@ -357,11 +343,11 @@ void passing_end_in(const struct space *space) {
     log_debug("GPU %d: %u pieces taken from jobs before", space->device, side->mapped);
   side->mapped = 0;
   for (int i = 0; i < SENDERS; i++)
-    hang_up(&side->in[i]);
+    descriptor_hang_up(&side->in[i]);
   if (descriptor_is_ours(&side->listening))
     shutdown(side->listening.fd, SHUT_RDWR);
   while (accept_one(space->device, &late))
-    hang_up(&late);
+    descriptor_hang_up(&late);
   descriptor_close(&side->listening);
 }
 

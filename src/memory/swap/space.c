@@ -29,6 +29,8 @@ struct space *space_at(size_t i) {
   return &spaces[i];
 }
 
+size_t space_number(const struct space *space) { return (size_t)(space - spaces); }
+
 struct space *space_of(CUdevice device) {
   return space_at((size_t)device);
 }

@@ -174,6 +174,7 @@ struct space *space_staying(CUdevice device);
 
 /* Each of SPACES. */
 struct space *space_at(size_t i);
+size_t space_number(const struct space *space);
 
 /* In the order of arrival: the mover, who takes the mutex anew at once, does not starve the program. */
 void space_lock(struct space *space);
