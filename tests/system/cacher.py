@@ -103,6 +103,7 @@ def main():
         stream, graph = ctypes.c_void_p(), ctypes.c_void_p()
         call("cuStreamCreate", ctypes.byref(stream), 1)
         call("cuStreamBeginCapture_v2", stream, 2)
+        before = allocator.emptied
         end_s = time.monotonic() + 2
         while time.monotonic() < end_s:
             iterate(False)

@@ -73,6 +73,17 @@ unsigned test_scale(void) {
   return scale ? scale : 1;
 }
 
+uint64_t test_pressed_ns(void) {
+  unsigned long long total_us = 0;
+  FILE *file = fopen("/proc/pressure/cpu", "r");
+  if (!file)
+    return 0;
+  if (fscanf(file, "some %*s %*s %*s total=%llu", &total_us) != 1)
+    total_us = 0;
+  fclose(file);
+  return total_us * (NS_PER_MS / 1000);
+}
+
 unsigned test_seconds(unsigned usual) {
   const char *given = getenv("GS_TEST_SECONDS");
   unsigned seconds = given ? (unsigned)atoi(given) : 0;

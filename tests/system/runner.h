@@ -41,6 +41,10 @@ uint64_t random_next(uint64_t *state);
 /* How much slower than usual things may be here (sanitizers): GS_TEST_SCALE, default 1. */
 unsigned test_scale(void);
 
+/* For how long, since the system began, something has waited for a processor. Time in which that was so says
+ * nothing about what a test waits for. 0 where the kernel does not tell (PSI). */
+uint64_t test_pressed_ns(void);
+
 /* For how long a test goes on that could do so for ever: GS_TEST_SECONDS, or what is usual. */
 unsigned test_seconds(unsigned usual);
 

@@ -303,7 +303,8 @@ TEST(contexts_end) {
   ask(user, opening(0, handle), NULL);
   ask(user, "verify 0 0", NULL);
   ask(maker, "reset", NULL);
-  await_pinned(0, "the maker has none");
+  await_counted(maker, 0, "its maker has none");
+  await_counted(user, 8 * MIB, "it counts where it is open");
   ask(user, "close 0", NULL);
   expect_error(user, opening(0, handle), 400);
   CHECK(scene_card(&scene, 0).pinned_bytes < 8 * MIB);
