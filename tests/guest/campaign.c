@@ -27,7 +27,7 @@ enum { BESIDE = 1, SIMULATED = 2 }; /* flags of cases.def */
 struct outcome {
   int status;
   uint64_t took_ns; /* but for the time in which something waited for a processor */
-  char *text; /* stdout, stderr without our lines, files */
+  char *text;       /* stdout, stderr without our lines, files */
   size_t size;
 };
 
