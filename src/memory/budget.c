@@ -350,31 +350,34 @@ uint64_t budget_free_bytes(CUdevice device) {
   return used < total ? total - used : 0;
 }
 
-/* For what is in use. */
-static struct sums ask_anew(CUdevice device, bool waits) {
+/* For what is in use, unless another thread asks. As memory_port.request answers. */
+static int ask_anew(CUdevice device) {
   struct account *account = &accounts[device];
+  int err = -EINTR;
   lock_take(&books_lock);
-  uint64_t number = turn_begin(account, waits);
+  uint64_t number = turn_begin(account, false);
   struct sums sums = sums_of(account);
   lock_release(&books_lock);
-  if (number) {
-    memory_port.request(device, sums.total_bytes, sums.pinned_bytes, true, &account->turn.seen_ns);
-    lock_take(&books_lock);
-    turn_end(account, number, true);
-    sums = sums_of(account);
-    report_and_unlock(device);
-  }
-  return sums;
+  if (!number)
+    return err;
+  err = memory_port.request(device, sums.total_bytes, sums.pinned_bytes, true, &account->turn.seen_ns);
+  lock_take(&books_lock);
+  turn_end(account, number, true);
+  report_and_unlock(device);
+  return err;
 }
 
-void budget_note_more(CUdevice device, enum backing backing, uint64_t bytes) {
-  budget_note(device, backing, bytes);
-  ask_anew(device, true);
+bool budget_ask(CUdevice device) {
+  int err = ask_anew(device);
+  return err == 0 || err == -ENOTCONN;
 }
 
 struct budget_left budget_ask_left(CUdevice device) {
   uint64_t total_bytes = budget_total_bytes(device);
-  struct sums sums = ask_anew(device, false);
+  ask_anew(device);
+  lock_take(&books_lock);
+  struct sums sums = sums_of(&accounts[device]);
+  lock_release(&books_lock);
   struct memory_bounds bounds = memory_port.bounds(device);
   uint64_t left = less(total_bytes, sums.total_bytes);
   if (!bounds.knows_most)

@@ -33,9 +33,9 @@ uint64_t budget_awaited_bytes(CUdevice device);
 /* Count what is there already, whether it fits or not. */
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes);
 
-/* The same of what the daemon has not granted: asks it. If it refuses, it counts no more than it has granted,
- * and refuses all that the process asks for beside that. */
-void budget_note_more(CUdevice device, enum backing backing, uint64_t bytes);
+/* Ask the daemon for what was noted: what it has not granted, it does not count. False: it refuses, and so it
+ * does with all that the process asks for beside that; or another thread is being answered. */
+bool budget_ask(CUdevice device);
 
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes);
 

@@ -3,8 +3,8 @@
  *
  * A handle is a capability, as the driver's is: who knows it may open it, if the kernel says that it is of
  * this user. What is opened stays on the card while either process has it. The process that has made it
- * counts it until it frees it or ends. From then on it is an orphan, which each process counts that has it
- * open. A process learns of that by its lease (swap/leases.h), for which the thread waits.
+ * counts it as long. If that process ends, it is an orphan, which each process counts that has it open. The
+ * processes learn of each other's ends by the lease (swap/leases.h), for which the thread waits.
  */
 #include "memory/ipc.h"
 
@@ -32,6 +32,7 @@
 #include "memory/forked.h"
 #include "memory/sharing.h"
 #include "memory/swap/blocks.h"
+#include "memory/swap/leases.h"
 #include "memory/swap/lending.h"
 #include "memory/swap/passing.h"
 
@@ -40,6 +41,7 @@
 #define ANSWER_NS NS_PER_S          /* with one that opens it: others wait meanwhile */
 #define FULL_NS NS_PER_MS           /* as many descriptors are under way as the user may have */
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
+#define ASK_AGAIN_MS 500 /* the daemon has refused what is there already */
 #define WAITING_MOST 64  /* connections that are not accepted yet */
 #define WATCHED_MOST 512 /* leases at a time: others are looked at once some of these have ended */
 
@@ -76,7 +78,8 @@ struct import {
   bool counts;             /* the bytes of its block are booked, for all imports of the block */
 };
 
-static struct import *imports; /* under the lock */
+static struct import *imports;     /* under the lock */
+static _Atomic uint64_t ungranted; /* devices with orphans that the daemon does not count yet */
 
 static bool is_same_block(const struct import *import, const struct import *other) {
   return import->handle.number == other->handle.number &&
@@ -99,7 +102,7 @@ static struct import *find_uncounted(void) {
   return import;
 }
 
-/* The bytes are booked without the lock, as the daemon is asked. Meanwhile the import may end. */
+/* The bytes are booked without the lock, as the daemon may have to be told. Meanwhile the import may end. */
 static bool count_one(void) {
   struct import seen;
   lock_take(&lock);
@@ -110,10 +113,11 @@ static bool count_one(void) {
   if (!import)
     return false;
   log_info(
-      "GPU %d: the process that has made %llu bytes which this program has opened has freed them, or has "
-      "ended: they count here from now on",
+      "GPU %d: the process that has made %llu bytes which this program has opened has ended: they count here "
+      "from now on",
       seen.device, (unsigned long long)seen.block_bytes);
-  budget_note_more(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
+  budget_note(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
+  atomic_fetch_or(&ungranted, UINT64_C(1) << seen.device);
   lock_take(&lock);
   import = imports;
   while (import && !(import->orphan && is_same_block(import, &seen)))
@@ -125,6 +129,13 @@ static bool count_one(void) {
   if (!counts)
     budget_release(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
   return true;
+}
+
+/* The daemon may count the maker's bytes for a moment still. Or there is no room now, or a limit. */
+static void ask_for_orphans(void) {
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (atomic_load(&ungranted) >> device & 1 && budget_ask(device))
+      atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device));
 }
 
 /* It is in no list any more. */
@@ -158,7 +169,7 @@ static void look_at_leases(void) {
     look_at(import);
   lock_release(&lock);
   while (count_one())
-    ;
+    ask_for_orphans();
 }
 
 static nfds_t list_leases(struct pollfd *awaited, nfds_t most) {
@@ -229,10 +240,14 @@ static void *run(void *argument) {
   struct pollfd awaited[1 + WATCHED_MOST] = {{.fd = own.listening.fd, .events = POLLIN}};
   while (descriptor_is_ours(&own.listening)) {
     nfds_t leases = list_leases(awaited + 1, WATCHED_MOST);
-    if (poll(awaited, 1 + leases, -1) <= 0 || !descriptor_is_ours(&own.listening))
+    leases += leases_list(awaited + 1 + leases, WATCHED_MOST - leases);
+    int ready = poll(awaited, 1 + leases, atomic_load(&ungranted) ? ASK_AGAIN_MS : -1);
+    if (ready < 0 || !descriptor_is_ours(&own.listening))
       continue;
+    leases_look();
     look_at_leases();
-    if (!awaited[0].revents)
+    ask_for_orphans();
+    if (!ready || !awaited[0].revents)
       continue;
     struct descriptor other = abstract_accept(&own.listening, own.name);
     if (other.fd >= 0)
@@ -693,6 +708,7 @@ static void forget(void) {
     descriptor_close(&import->lease);
   atomic_store(&number, 0);
   atomic_store(&key, 0);
+  atomic_store(&ungranted, 0);
   imports = NULL;
   holding = false;
   held = (struct condition){0};

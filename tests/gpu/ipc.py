@@ -43,13 +43,12 @@ def by_turns(test, daemon, size):
                 ask(program, f"verify 0 {3 * i + 3}")
             ask(user, "close 0")
         harness.check(harness.moved_of(daemon.status()) > before, "nothing has left the card")
-        counted = pinned_of(daemon, third) + size
+        counted = pinned_of(daemon, maker)
         ask(maker, "free 0")
-        while pinned_of(daemon, third) < counted:  # its maker has freed it
-            test.budget.clip(1)
         ask(third, "verify 0 9")
+        harness.check(pinned_of(daemon, maker) == counted, "it is open, and does not count")
         ask(third, "close 0")
-        while pinned_of(daemon, third) >= counted:
+        while pinned_of(daemon, maker) > counted - size:
             test.budget.clip(1)
         for program in (maker, user, third):
             program.process.stdin.close()

@@ -284,7 +284,7 @@ static void give_slots_back(struct space *space, struct block *block) {
 
 static void destroy(struct space *space, struct block *block) {
   bool held = block->held;
-  leases_end(block);
+  bool kept = leases_keep_bytes(block);
   if (held)
     space_let_go(space, block);
   mover_finish_block(space, block);
@@ -293,7 +293,7 @@ static void destroy(struct space *space, struct block *block) {
   space_unlink(space, block);
   unlist(block);
   driver.cuMemAddressFree(block->base, block->bytes);
-  *(held ? &space->refund_held_bytes : &space->refund_bytes) += block->bytes;
+  *(held ? &space->refund_held_bytes : &space->refund_bytes) += kept ? 0 : block->bytes;
   condition_wake_all(&space->changed);
   forget(block);
 }

@@ -1,20 +1,26 @@
 /*
- * leases.h - how a process that has opened a block learns of the block's end. A lease is the connection by
- * which that process has got the memory. It stays open until the block ends, or this process does. The other
- * process then counts what it still has (memory/ipc.c).
+ * leases.h - which processes have a block open. A lease is the connection by which such a process has got the
+ * memory (lending.h). It stays open until either process has ended, or that one has closed the memory.
  *
- * Threading: protected by the space's lock, which the caller has.
+ * A block that ends while there are leases stays on the card, as the driver keeps it for those processes. So
+ * its bytes stay booked until the last of its leases ends.
  */
 #ifndef GS_LEASES_H
 #define GS_LEASES_H
 
+#include <poll.h>
+
 #include "common/descriptor.h"
 #include "memory/swap/space.h"
 
-/* Takes the connection over. False: it can't be kept, and stays the caller's. */
+/* Takes the connection over. False: it can't be kept, and stays the caller's. With the space's lock held. */
 bool lease_begin(const struct block *block, const struct descriptor *other);
 
-/* The block ends. */
-void leases_end(const struct block *block);
+/* The block ends: true, if its bytes stay booked. With the space's lock held. */
+bool leases_keep_bytes(const struct block *block);
+
+/* The leases there are, for poll(2): how many. End those that the other side has closed. No lock is held. */
+nfds_t leases_list(struct pollfd *awaited, nfds_t most);
+void leases_look(void);
 
 #endif
