@@ -53,7 +53,8 @@ def by_turns(test, daemon, program, engine, settings=None):
 
 
 def cases(test):
-    with test.daemon(mode="auto", tq_s=0.1, capacity=f"{CAPACITY >> 20}M") as daemon:
+    # Not auto: there jobs whose memory pages may run together for a second, until it is seen to be touched.
+    with test.daemon(mode="on", tq_s=0.1, capacity=f"{CAPACITY >> 20}M") as daemon:
         for name, (engine, settings) in ENGINES.items():
             test.case(name, lambda: by_turns(test, daemon, "engine_job.py", engine, settings))
         for name in PATTERNS:

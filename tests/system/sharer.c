@@ -9,9 +9,10 @@
  * of it is as filled and added to so often; else the program ends. add: so much to each word. close, free,
  * describe (IS_LEGACY_CUDA_IPC_CAPABLE).
  *
- * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given.
- * capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are closed but for input
- * and output, and those of the simulated driver. reset: the primary context, and with it all memory.
+ * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given;
+ * answers its number. capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are
+ * closed but for input and output, and those of the simulated driver. reset: the primary context, and with it
+ * all memory.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -83,13 +84,13 @@ static void open_shared(struct memory *memory, const char *text) {
   answer(result, line);
 }
 
-static void start_child(pid_t other) {
+static pid_t start_child(pid_t other) {
   int ended = (int)syscall(SYS_pidfd_open, other, 0);
   pid_t child = fork();
   if (child < 0 || ended < 0)
     exit(2);
   if (child)
-    return;
+    return child;
   for (int fd = 0; fd < 3; fd++)
     close(fd);
   poll(&(struct pollfd){.fd = ended, .events = POLLIN}, 1, -1);
@@ -132,8 +133,8 @@ static void obey(const char *command, struct memory *memory, const char *argumen
     CUgraph graph;
     answer(cuStreamEndCapture(captured, &graph), "");
   } else if (!strcmp(command, "fork")) {
-    start_child(atoi(argument));
-    answer(CUDA_SUCCESS, "");
+    snprintf(line, sizeof line, "%d", (int)start_child(atoi(argument)));
+    answer(CUDA_SUCCESS, line);
   } else if (!strcmp(command, "closefrom")) {
     for (int fd = 3; fd < SIMULATED_LEAST; fd++)
       close(fd);

@@ -285,7 +285,7 @@ TEST(limits_hold_for_what_was_opened) {
 /* Two allocations of one block, whose maker dies: the block counts once for each process, until it has closed
  * both. A child of the maker's has copies of its descriptors, and lives on. */
 TEST(a_maker_dies) {
-  char first[LINE], second[LINE], order[32];
+  char first[LINE], second[LINE], order[32], made[LINE];
   begin("on");
   struct process *maker = start(swap), *user = start(swap), *third = start(swap);
   ask(maker, "alloc 0 65536", NULL);
@@ -297,7 +297,7 @@ TEST(a_maker_dies) {
   ask(third, opening(0, first), NULL);
   await_pinned(2 * MIB, "its maker counts it");
   snprintf(order, sizeof order, "fork 0 %d", (int)user->pid);
-  ask(maker, order, NULL);
+  ask(maker, order, made);
   process_kill(maker);
   await_counted(user, 2 * MIB, "it counts here once");
   await_counted(third, 2 * MIB, "and there");
@@ -310,7 +310,10 @@ TEST(a_maker_dies) {
   await_counted(user, 0, "it has closed both");
   ask(third, "reset", NULL);
   await_pinned(0, "nobody has it");
-  end(user, third);
+  pid_t child = (pid_t)strtol(made, NULL, 10);
+  process_finish(user);
+  process_await_gone(child);
+  end(third, NULL);
 }
 
 /* A context takes all of its memory with it, also what is shared and what is opened in it. */
