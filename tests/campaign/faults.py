@@ -546,6 +546,8 @@ EXCUSED = {
     "syscall in clock_sleep < thread_start_needed": "the library's threads",
     "syscall in wire_socket_as_guest": "the library's way to the daemon",
     "syscall in descriptor_close < descriptor_keep": "the library's descriptors",
+    "recv in recv < descriptor_hang_up": "the library's descriptors",
+    "getrlimit in descriptor_may_stay": "the library's descriptors",
     **{f"{name} in {where}": "the library's descriptors"
        for name, where in (("syscall", "run_frozen"), ("syscall", "descriptor_own_table"), ("fcntl", "descriptor_keep"),
                            ("syscall", "futex_wait_by < futex_wait < descriptor_apart"))},
