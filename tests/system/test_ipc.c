@@ -309,14 +309,17 @@ TEST(a_maker_dies) {
   ask(user, opening(0, first), NULL);
   ask(user, opening(1, second), NULL);
   ask(third, opening(0, first), NULL);
-  await_pinned(2 * MIB, "its maker counts it");
+  ask(maker, "alloc 2 8388608", NULL);
+  share(maker, 2, first);
+  ask(third, opening(1, first), NULL);
+  await_pinned(10 * MIB, "its maker counts it");
   snprintf(order, sizeof order, "fork 0 %d", (int)user->pid);
   ask(maker, order, made);
   process_kill(maker);
   await_counted(user, 2 * MIB, "it counts here");
   ask(user, "fits 2 8388608", NULL); /* the daemon hears of all that there is */
   await_counted(user, 2 * MIB, "and once");
-  await_counted(third, 2 * MIB, "and there");
+  await_counted(third, 10 * MIB, "and there, with another block");
   ask(user, "close 1", NULL);
   ask(user, "verify 0 0", NULL);
   ask(third, "verify 0 0", NULL);
