@@ -75,14 +75,12 @@ static struct outcome run(const char *name, bool native) {
   const char *alone[] = {"LD_PRELOAD=", state, NULL};
   FILE *into = open_memstream(&outcome.text, &outcome.size);
   CHECK(into && mkdir(folder, 0700) == 0 && chdir(folder) == 0, "%s: %s", folder, strerror(errno));
-  uint64_t begun_ns = clock_now_ns(), pressed_ns = test_pressed_ns();
+  struct test_time begun = test_time();
   struct process *process = scene_start(&scene, native ? alone : NULL, program, NULL);
   while (process_line(process, line, sizeof line))
     fprintf(into, "%s\n", line);
   outcome.status = process_wait(process);
-  pressed_ns = test_pressed_ns() - pressed_ns;
-  outcome.took_ns = clock_now_ns() - begun_ns;
-  outcome.took_ns -= pressed_ns < outcome.took_ns ? pressed_ns : outcome.took_ns;
+  outcome.took_ns = test_calm_ns(begun);
   CHECK(chdir("/") == 0, "chdir: %s", strerror(errno));
   take_folder(into, folder);
   fprintf(into, "--- stderr\n");

@@ -73,15 +73,21 @@ unsigned test_scale(void) {
   return scale ? scale : 1;
 }
 
-uint64_t test_pressed_ns(void) {
-  unsigned long long total_us = 0;
+struct test_time test_time(void) {
+  struct test_time now = {.now_ns = clock_now_ns()};
+  unsigned long long total_us;
   FILE *file = fopen("/proc/pressure/cpu", "r");
-  if (!file)
-    return 0;
-  if (fscanf(file, "some %*s %*s %*s total=%llu", &total_us) != 1)
-    total_us = 0;
-  fclose(file);
-  return total_us * (NS_PER_MS / 1000);
+  if (file && fscanf(file, "some %*s %*s %*s total=%llu", &total_us) == 1)
+    now.pressed_ns = total_us * (NS_PER_MS / 1000);
+  if (file)
+    fclose(file);
+  return now;
+}
+
+uint64_t test_calm_ns(struct test_time since) {
+  struct test_time now = test_time();
+  uint64_t passed_ns = now.now_ns - since.now_ns, pressed_ns = now.pressed_ns - since.pressed_ns;
+  return pressed_ns < passed_ns ? passed_ns - pressed_ns : 0;
 }
 
 unsigned test_seconds(unsigned usual) {

@@ -41,9 +41,16 @@ uint64_t random_next(uint64_t *state);
 /* How much slower than usual things may be here (sanitizers): GS_TEST_SCALE, default 1. */
 unsigned test_scale(void);
 
-/* For how long, since the system began, something has waited for a processor. Time in which that was so says
- * nothing about what a test waits for. 0 where the kernel does not tell (PSI). */
-uint64_t test_pressed_ns(void);
+/* A time, and for how long something had waited for a processor by then: 0 where the kernel does not tell
+ * (PSI). */
+struct test_time {
+  uint64_t now_ns, pressed_ns;
+};
+struct test_time test_time(void);
+
+/* How much time has passed since then in which nothing waited for a processor. The rest says nothing about
+ * what a test waits for. */
+uint64_t test_calm_ns(struct test_time since);
 
 /* For how long a test goes on that could do so for ever: GS_TEST_SECONDS, or what is usual. */
 unsigned test_seconds(unsigned usual);

@@ -103,12 +103,12 @@ static void await_end(struct job *job, struct seen *seen) {
 static struct seen check_both(const struct manner *manner) {
   struct job jobs[2];
   struct seen seen = {.attachments = 0};
-  uint64_t pressed_ns = test_pressed_ns();
+  struct test_time begun = test_time();
   start_both(jobs, manner);
   await_end(&jobs[0], &seen);
   await_end(&jobs[1], &seen);
   CHECK(process_log_count(scene.daemon, "within the grace") == 0); /* nobody was passed over */
-  pressed_ns = test_pressed_ns() - pressed_ns;
+  uint64_t pressed_ns = clock_now_ns() - begun.now_ns - test_calm_ns(begun);
   CHECK(seen.drain_max_ns < PULSE_NS * test_scale() + pressed_ns, "%" PRIu64 " ms",
         seen.drain_max_ns / NS_PER_MS);
   for (unsigned i = 0; i < GPUS; i++)

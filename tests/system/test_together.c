@@ -47,17 +47,19 @@ static bool is_split(const struct scene_status *status, const char *gang) {
 
 struct watch {
   const char *gang;
-  uint64_t split_ns; /* since when; 0: it is not */
+  bool split;
+  struct test_time since; /* if it is */
   unsigned looks, splits;
 };
 
 static void look(struct watch *watch, const struct scene_status *status) {
-  uint64_t now_ns = clock_now_ns();
-  bool split = is_split(status, watch->gang);
+  bool was_split = watch->split;
+  watch->split = is_split(status, watch->gang);
   watch->looks++;
-  watch->splits += split;
-  watch->split_ns = !split ? 0 : watch->split_ns ? watch->split_ns : now_ns;
-  CHECK(!split || now_ns - watch->split_ns < BRIEFLY_NS * test_scale(), "gang %s is split for long",
+  watch->splits += watch->split;
+  if (watch->split && !was_split)
+    watch->since = test_time();
+  CHECK(!watch->split || test_calm_ns(watch->since) < BRIEFLY_NS * test_scale(), "gang %s is split for long",
         watch->gang);
 }
 
