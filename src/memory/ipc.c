@@ -102,6 +102,21 @@ static struct import *find_uncounted(void) {
   return import;
 }
 
+/* The bytes of the block are booked: for an import of it, unless there is none any more, or one counts
+ * already. */
+static void pass_count(const struct import *of) {
+  lock_take(&lock);
+  struct import *import = imports;
+  while (import && !is_same_block(import, of))
+    import = import->next;
+  bool counts = import && !find_counting(import);
+  if (counts)
+    import->counts = true;
+  lock_release(&lock);
+  if (!counts)
+    budget_release(of->device, BACKING_PINNED_SHARED, of->block_bytes);
+}
+
 /* The bytes are booked without the lock, as the daemon may have to be told. Meanwhile the import may end. */
 static bool count_one(void) {
   struct import seen;
@@ -118,16 +133,7 @@ static bool count_one(void) {
       seen.device, (unsigned long long)seen.block_bytes);
   budget_note(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
   atomic_fetch_or(&ungranted, UINT64_C(1) << seen.device);
-  lock_take(&lock);
-  import = imports;
-  while (import && !(import->orphan && is_same_block(import, &seen)))
-    import = import->next;
-  bool counts = import && !find_counting(import);
-  if (counts)
-    import->counts = true;
-  lock_release(&lock);
-  if (!counts)
-    budget_release(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
+  pass_count(&seen);
   return true;
 }
 
@@ -136,21 +142,6 @@ static void ask_for_orphans(void) {
   for (CUdevice device = 0; device < DEVICES; device++)
     if (atomic_load(&ungranted) >> device & 1 && budget_ask(device))
       atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device));
-}
-
-/* It is in no list any more. */
-static void end_count(const struct import *import) {
-  if (!import->counts)
-    return;
-  lock_take(&lock);
-  struct import *heir = imports;
-  while (heir && !is_same_block(heir, import))
-    heir = heir->next;
-  if (heir)
-    heir->counts = true;
-  lock_release(&lock);
-  if (!heir)
-    budget_release(import->device, BACKING_PINNED_SHARED, import->block_bytes);
 }
 
 /* The maker sends nothing: what can be read is the end. What the program has closed tells nothing. */
@@ -393,7 +384,8 @@ static void end(struct import *import) {
     driver.cuMemUnmap(import->base, import->mapped_bytes);
   if (import->base)
     driver.cuMemAddressFree(import->base, import->block_bytes);
-  end_count(import);
+  if (import->counts) /* it is in no list any more */
+    pass_count(import);
   descriptor_hang_up(&import->lease);
   free(import);
 }

@@ -103,9 +103,11 @@ int deadline_left_ms(uint64_t deadline_ns) {
   return deadline_ns > now ? (int)((deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS) : 0;
 }
 
-static int count_descriptors(void) {
+int test_descriptors(pid_t pid) {
+  char path[32];
   int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
+  snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+  DIR *folder = opendir(path);
   while (folder && readdir(folder))
     count++;
   if (folder)
@@ -115,10 +117,10 @@ static int count_descriptors(void) {
 
 /* In the test's own process. */
 _Noreturn static void run_here(const struct test *test) {
-  int before = count_descriptors();
+  int before = test_descriptors(getpid());
   test->run();
   process_check_none_left();
-  int after = count_descriptors();
+  int after = test_descriptors(getpid());
   CHECK(after == before, "the test leaves %d descriptors behind", after - before);
   fflush(stdout);
   _exit(0);

@@ -9,6 +9,7 @@
 #define TEST_RUNNER_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 struct test {
   const char *name;
@@ -37,6 +38,9 @@ uint64_t test_seed(void);
 
 /* xorshift64*: the next number of a seed. */
 uint64_t random_next(uint64_t *state);
+
+/* How many descriptors the process has open, and some more that are the same each time. */
+int test_descriptors(pid_t pid);
 
 /* How much slower than usual things may be here (sanitizers): GS_TEST_SCALE, default 1. */
 unsigned test_scale(void);
