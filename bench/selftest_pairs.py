@@ -105,7 +105,7 @@ CASES = {
     "no clients of MPS": Case("pairs.py", ONE + "--modes stock,mps", "FAKE_MPS=lonely", 1, {
         NAME + "mps_production_over_alone": None}, "MPS serves 0 of 2 jobs"),
     "MPS does not quit": Case("pairs.py", ONE + "--modes mps", "FAKE_MPS=deaf"),
-    "no time": Case("pairs.py", ONE + "--modes stock,ours --seconds 20", "", 1, {
+    "no time": Case("pairs.py", ONE + "--modes stock,ours --seconds 18.5", "", 1, {
         NAME + "stock_production_over_alone": ...}, "no time left for it"),
     "sweep: no GPU": Case("sweep.py", "", "FAKE_GPU=77", 77),
     "no GPU": Case("pairs.py", "", "FAKE_GPU=77", 77),

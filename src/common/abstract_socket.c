@@ -65,9 +65,17 @@ struct descriptor abstract_connect(struct abstract_name name) {
   return made;
 }
 
+static bool look_at(const struct descriptor *connected, struct ucred *other) {
+  socklen_t size = sizeof *other;
+  return getsockopt(connected->fd, SOL_SOCKET, SO_PEERCRED, other, &size) == 0;
+}
+
 bool abstract_is_trusted(const struct descriptor *connected, pid_t pid) {
   struct ucred other;
-  socklen_t size = sizeof other;
-  return getsockopt(connected->fd, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0 && other.uid == geteuid() &&
-         (!pid || other.pid == pid);
+  return look_at(connected, &other) && other.uid == geteuid() && (!pid || other.pid == pid);
+}
+
+pid_t abstract_other(const struct descriptor *connected) {
+  struct ucred other;
+  return look_at(connected, &other) ? other.pid : 0;
 }

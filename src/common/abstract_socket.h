@@ -34,4 +34,7 @@ struct descriptor abstract_connect(struct abstract_name name);
 /* Whether the other side is of this user; and the process `pid`, unless that is 0. */
 bool abstract_is_trusted(const struct descriptor *connected, pid_t pid);
 
+/* The process on the other side. 0: it is unknown, or in another pid namespace. */
+pid_t abstract_other(const struct descriptor *connected);
+
 #endif

@@ -324,6 +324,20 @@ void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
   report_and_unlock(device);
 }
 
+void budget_rebook(CUdevice device, enum backing from, enum backing to, uint64_t bytes) {
+  struct account *account = &accounts[device];
+  lock_take(&books_lock);
+  unbook(account, from, bytes);
+  account->used_bytes[to] = add_saturated(account->used_bytes[to], bytes);
+  account->unreported = true;
+  lock_release(&books_lock);
+}
+
+void budget_report(CUdevice device) {
+  lock_take(&books_lock);
+  report_and_unlock(device);
+}
+
 void budget_release(CUdevice device, enum backing backing, uint64_t bytes) {
   if (!bytes)
     return;

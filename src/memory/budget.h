@@ -33,6 +33,11 @@ uint64_t budget_awaited_bytes(CUdevice device);
 /* Count what is there already, whether it fits or not. */
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes);
 
+/* What was booked as `from` is `to` from now on, which needs no more of anything than that. Takes only the
+ * lock of the books; the daemon is told by budget_report. */
+void budget_rebook(CUdevice device, enum backing from, enum backing to, uint64_t bytes);
+void budget_report(CUdevice device);
+
 /* Ask the daemon for what was noted: what it has not granted, it does not count. False: it refuses, and so it
  * does with all that the process asks for beside that; or another thread is being answered. */
 bool budget_ask(CUdevice device);

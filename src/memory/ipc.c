@@ -2,9 +2,11 @@
  * ipc.c - handles; the thread that answers those who open them; what this process has opened.
  *
  * A handle is a capability, as the driver's is: who knows it may open it, if the kernel says that it is of
- * this user. What is opened stays on the card while either process has it. The process that has made it
- * counts it as long. If that process ends, it is an orphan, which each process counts that has it open. The
- * processes learn of each other's ends by the lease (swap/leases.h), for which the thread waits.
+ * this user. What is opened stays on the card while another process has it open, or the driver keeps it for
+ * that. The process that has made it counts it as long. If that process ends, it is an orphan, which each
+ * process counts that has it open. The processes learn of each other's ends by the lease (swap/leases.h), for
+ * which the thread waits. What nobody has open any more may leave the card; who opens it then waits for the
+ * turn of the process that has made it.
  */
 #include "memory/ipc.h"
 
@@ -38,11 +40,14 @@
 
 #define HANDLE_MAGIC UINT64_C(0x6370695f75706773)
 #define PATIENCE_NS (10 * NS_PER_S) /* with the process that has made the memory, for each of its packets */
+#define FOREVER_NS UINT64_MAX
 #define ANSWER_NS NS_PER_S          /* with one that opens it: others wait meanwhile */
 #define FULL_NS NS_PER_MS           /* as many descriptors are under way as the user may have */
+#define REFUSED_NS (50 * NS_PER_MS) /* by the daemon, until that is asked again */
+#define TRIES 200
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
-#define ASK_AGAIN_MS 500 /* the daemon has refused what is there already */
-#define WAITING_MOST 64  /* connections that are not accepted yet */
+#define ASK_AGAIN_NS (500 * NS_PER_MS) /* the daemon has refused what is there already */
+#define WAITING_MOST 64                /* connections that are not accepted yet */
 #define WATCHED_MOST 512 /* leases at a time: others are looked at once some of these have ended */
 
 /* What a CUipcMemHandle of ours is. The same allocation always has the same. */
@@ -82,8 +87,9 @@ static struct import *imports;     /* under the lock */
 static _Atomic uint64_t ungranted; /* devices with orphans that the daemon does not count yet */
 
 static bool is_same_block(const struct import *import, const struct import *other) {
-  return import->handle.number == other->handle.number &&
-         memcmp(&import->handle.name, &other->handle.name, sizeof import->handle.name) == 0;
+  const struct ipc_handle *handle = &import->handle, *like = &other->handle;
+  return handle->number == like->number && handle->name.name == like->name.name &&
+         handle->name.space == like->name.space;
 }
 
 /* With the lock held: one that counts the same block, NULL: none does. */
@@ -173,6 +179,32 @@ static nfds_t list_leases(struct pollfd *awaited, nfds_t most) {
   return count;
 }
 
+/* ---- holding ---- */
+
+struct sharing {
+  struct extent *extent;
+  struct lent_name name;
+};
+
+static bool holding; /* under the lock: a thread holds a block */
+static struct condition held;
+
+/* One thread at a time: the books of a block are changed once. */
+static CUresult hold(void *argument) {
+  struct sharing *sharing = argument;
+  lock_take(&lock);
+  while (holding)
+    condition_wait(&held, &lock, UINT64_MAX);
+  holding = true;
+  lock_release(&lock);
+  CUresult result = lending_hold(sharing->extent, &sharing->name);
+  lock_take(&lock);
+  holding = false;
+  condition_wake_all(&held);
+  lock_release(&lock);
+  return result;
+}
+
 /* ---- the thread that answers, and waits for leases ---- */
 
 static _Atomic uint64_t number, key;
@@ -187,11 +219,21 @@ static struct desk desk = {.listening.fd = -1}; /* under the lock: the newest */
 
 static struct abstract_name name_of(uint64_t of) { return (struct abstract_name){"ipc", of}; }
 
+static int poll_ms(uint64_t patience_ns) {
+  return patience_ns == FOREVER_NS ? -1 : (int)(patience_ns / NS_PER_MS);
+}
+
+/* The thread, by a connection without a request. Where so many wait that there can be none, it is awake. */
+static void wake(void) {
+  struct descriptor waking = abstract_connect(name_of(atomic_load(&number)));
+  descriptor_close(&waking);
+}
+
 /* False: not within that time. */
 static bool await(const struct descriptor *other, short events, uint64_t patience_ns) {
   struct pollfd awaited = {.fd = other->fd, .events = events};
   int ready;
-  while ((ready = poll(&awaited, 1, (int)(patience_ns / NS_PER_MS))) < 0 && errno == EINTR)
+  while ((ready = poll(&awaited, 1, poll_ms(patience_ns))) < 0 && errno == EINTR)
     ;
   return ready > 0;
 }
@@ -205,14 +247,84 @@ static int give(const struct lent_name *name, size_t i, const struct descriptor 
   return err == -EAGAIN && await(other, POLLOUT, ANSWER_NS) ? lending_give(name, i, other) : err;
 }
 
-/* Without a first piece there is no such block. */
-static void answer(const struct lent_name *name, struct descriptor *other) {
+/* After lending_begin. Without a first piece there is no such block any more. */
+static void give_all(const struct lent_name *name, struct descriptor *other) {
   size_t given = 0;
   int err;
   while ((err = give(name, given, other)) == 0)
     given++;
-  if (given && err == -ENOENT)
-    lending_end(name, other);
+  lending_end(name, given && err == -ENOENT, other);
+}
+
+struct late {
+  struct lent_name name;
+  struct descriptor other;
+};
+
+/* Its free waits meanwhile. */
+static CUresult hold_allocation(void *argument) {
+  const struct allocation *found = argument;
+  struct allocation pinned;
+  if (!ledger_pin(&account_addresses, found->base, found->sequence, &pinned))
+    return CUDA_ERROR_INVALID_HANDLE;
+  CUresult result = hold(&(struct sharing){.extent = pinned.object});
+  account_unpin(&pinned, pinned.away_bytes);
+  return result;
+}
+
+/* The block is on the card, and held, once the process has had its turn. False: there is no such allocation
+ * any more. */
+static bool hold_again(CUdeviceptr at) {
+  struct allocation found;
+  if (!ledger_find(&account_addresses, at, &found) ||
+      driver.cuCtxPushCurrent_v2(found.context) != CUDA_SUCCESS)
+    return false;
+  CUresult result = sharing_in_turn(found.device, hold_allocation, &found);
+  driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_HANDLE)
+    clock_sleep(REFUSED_NS);
+  return result != CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* It may be let go again before this thread begins to lend it. Or the daemon refuses it now, because others
+ * that are about to end, or to free memory, could not run beside it. */
+static void *lend_late(void *argument) {
+  struct late late = *(struct late *)argument;
+  free(argument);
+  thread_begin("gpushare-lend");
+  CUdeviceptr at;
+  int err;
+  for (unsigned tries = 0; (err = lending_begin(&late.name, &at)) == -EAGAIN && tries < TRIES; tries++)
+    if (!hold_again(at))
+      break;
+  if (err == 0)
+    give_all(&late.name, &late.other);
+  descriptor_hang_up(&late.other);
+  wake(); /* there may be a lease more */
+  return NULL;
+}
+
+/* To those that would wait for a byte: there will be more. */
+static void answer_late(const struct lent_name *name, struct descriptor *other) {
+  struct late *late = malloc(sizeof *late);
+  if (!late || !descriptor_is_ours(other) || send(other->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+    free(late);
+    return;
+  }
+  *late = (struct late){.name = *name, .other = *other};
+  if (thread_start(NULL, lend_late, late) == 0)
+    *other = DESCRIPTOR_NONE;
+  else
+    free(late);
+}
+
+static void answer(const struct lent_name *name, struct descriptor *other) {
+  CUdeviceptr unused;
+  int err = lending_begin(name, &unused);
+  if (err == 0)
+    give_all(name, other);
+  else if (err == -EAGAIN)
+    answer_late(name, other);
 }
 
 static void serve(struct descriptor *other) {
@@ -224,20 +336,30 @@ static void serve(struct descriptor *other) {
   descriptor_hang_up(other);
 }
 
+/* What only time tells is looked at then. */
+static int look_at_all(void) {
+  bool some_lost = leases_look();
+  look_at_leases();
+  ask_for_orphans();
+  uint64_t now_ns = clock_now_ns(), next_ns = lending_let_go(now_ns);
+  if (atomic_load(&ungranted) || some_lost)
+    next_ns = next_ns < now_ns + ASK_AGAIN_NS ? next_ns : now_ns + ASK_AGAIN_NS;
+  return next_ns == UINT64_MAX ? -1 : (int)((next_ns - now_ns) / NS_PER_MS) + 1;
+}
+
 static void *run(void *argument) {
   struct desk own = *(struct desk *)argument;
   free(argument);
   thread_begin("gpushare-ipc");
   struct pollfd awaited[1 + WATCHED_MOST] = {{.fd = own.listening.fd, .events = POLLIN}};
+  int patience_ms = -1;
   while (descriptor_is_ours(&own.listening)) {
     nfds_t leases = list_leases(awaited + 1, WATCHED_MOST);
     leases += leases_list(awaited + 1 + leases, WATCHED_MOST - leases);
-    int ready = poll(awaited, 1 + leases, atomic_load(&ungranted) ? ASK_AGAIN_MS : -1);
+    int ready = poll(awaited, 1 + leases, patience_ms);
     if (ready < 0 || !descriptor_is_ours(&own.listening))
       continue;
-    leases_look();
-    look_at_leases();
-    ask_for_orphans();
+    patience_ms = look_at_all();
     if (!ready || !awaited[0].revents)
       continue;
     struct descriptor other = abstract_accept(&own.listening, own.name);
@@ -274,13 +396,10 @@ static bool answer_from_now_on(void) {
   return there;
 }
 
-/* The thread is to wait for another lease: a connection without a request wakes it. Where so many wait that
- * there can be none, it is awake. */
+/* The thread is to wait for another lease. */
 static void watch_leases(void) {
-  if (!answer_from_now_on())
-    return;
-  struct descriptor waking = abstract_connect(name_of(atomic_load(&number)));
-  descriptor_close(&waking);
+  if (answer_from_now_on())
+    wake();
 }
 
 /* ---- handles ---- */
@@ -307,35 +426,11 @@ static CUresult refuse(const char *what, const char *help) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-struct sharing {
-  struct extent *extent;
-  struct lent_name name;
-};
-
-static bool holding; /* under the lock: a thread holds a block */
-static struct condition held;
-
-/* One thread at a time: the books of a block are changed once. */
-static CUresult hold(void *argument) {
-  struct sharing *sharing = argument;
-  lock_take(&lock);
-  while (holding)
-    condition_wait(&held, &lock, UINT64_MAX);
-  holding = true;
-  lock_release(&lock);
-  CUresult result = lending_hold(sharing->extent, &sharing->name);
-  lock_take(&lock);
-  holding = false;
-  condition_wake_all(&held);
-  lock_release(&lock);
-  return result;
-}
-
 /* Its free waits meanwhile. */
-static CUresult make_handle(CUipcMemHandle *made, const struct allocation *allocation) {
+static CUresult make_handle(CUipcMemHandle *made, const struct allocation *pinned) {
   static _Atomic bool said;
-  struct sharing sharing = {.extent = allocation->object};
-  CUresult result = sharing_in_turn(allocation->device, hold, &sharing);
+  struct sharing sharing = {.extent = pinned->object};
+  CUresult result = sharing_in_turn(pinned->device, hold, &sharing);
   if (result == CUDA_ERROR_NOT_PERMITTED)
     return refuse("memory that has come from another job", "let it have more descriptors open (ulimit -n)");
   if (result != CUDA_SUCCESS)
@@ -345,13 +440,14 @@ static CUresult make_handle(CUipcMemHandle *made, const struct allocation *alloc
                               .key = atomic_load(&key),
                               .name = sharing.name,
                               .at = sharing.extent->at,
-                              .bytes = allocation->span};
+                              .bytes = pinned->span};
   memset(made, 0, sizeof *made);
   memcpy(made, &handle, sizeof handle);
   if (!atomic_exchange(&said, true))
-    log_info("GPU %d: memory that this program shares with other processes stays on the card; they need this "
-             "library, too",
-             allocation->device);
+    log_info(
+        "GPU %d: memory that this program shares with other processes stays on the card as long as they have "
+        "it open; they need this library, too",
+        pinned->device);
   return CUDA_SUCCESS;
 }
 
@@ -386,7 +482,7 @@ static void end(struct import *import) {
     driver.cuMemAddressFree(import->base, import->block_bytes);
   if (import->counts) /* it is in no list any more */
     pass_count(import);
-  descriptor_hang_up(&import->lease);
+  lease_close(&import->lease);
   free(import);
 }
 
@@ -425,9 +521,18 @@ static CUresult take_piece(struct import *import, const struct descriptor *other
   struct lent_note note;
   CUmemGenericAllocationHandle piece;
   CUresult result;
-  if (!await(other, POLLIN, PATIENCE_NS))
-    return CUDA_ERROR_INVALID_HANDLE;
-  ssize_t n = passing_borrow(other, &note, sizeof note, &piece, &result);
+  ssize_t n;
+  uint64_t patience_ns = PATIENCE_NS;
+  do {
+    if (!await(other, POLLIN, patience_ns))
+      return CUDA_ERROR_INVALID_HANDLE;
+    n = passing_borrow(other, &note, sizeof note, &piece, &result);
+    if (n == 1)
+      log_info("memory of another process is opened: it may have left the card, so this waits for the turn "
+               "of that "
+               "process");
+    patience_ns = FOREVER_NS;
+  } while (n == 1);
   if (result != CUDA_SUCCESS)
     return result;
   result = n == (ssize_t)sizeof note && makes_sense(import, &note) ? map_piece(import, &note, piece)
@@ -557,10 +662,10 @@ static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, 
   CUstreamCaptureMode mode = capture_relax();
   CUresult result = fetch(import, device);
   if (result == CUDA_ERROR_INVALID_HANDLE)
-    log_warn(
-        "GPU %d: memory of another process can't be opened: that process has ended or freed it, or can't be "
-        "reached from this container",
-        device);
+    log_warn("GPU %d: memory of another process can't be opened: that process has ended or freed it, has no "
+             "room for it "
+             "(its log says why), or can't be reached from this container",
+             device);
   if (result == CUDA_SUCCESS)
     result = list(import, address, &kept);
   if (!kept)

@@ -4,6 +4,7 @@ import harness
 
 PRIVATE = 512 * harness.MIB
 SIZES = (64 * 1024, 2 * harness.MIB, 34_000_000, 256 * harness.MIB)
+ROOM = (PRIVATE + SIZES[-1]) * 5 // 4 >> 21 << 21
 SWAP = {"GPUSHARE_MEMORY": "swap"}
 
 
@@ -55,15 +56,56 @@ def by_turns(test, daemon, size):
             program.finish()
 
 
+def await_pinned(test, daemon, program, expected):
+    while pinned_of(daemon, program) != expected:
+        test.budget.clip(1)
+
+
+def let_go(test, daemon, size):
+    """What nobody has open any more leaves the card for a job that needs that, and is opened again from there."""
+    env = test.env(daemon, extra=SWAP)
+    with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user:
+        for program in (maker, user):
+            program.expect("ready")
+        ask(maker, f"alloc 0 {size}")
+        before = pinned_of(daemon, maker)
+        handle = ask(maker, "share 0")
+        for i in range(2):
+            ask(user, f"open 0 {handle}")
+            ask(user, f"verify 0 {2 * i}")
+            ask(user, "add 0 1")
+            harness.check(pinned_of(daemon, maker) == before + size, "it is open, and does not count")
+            ask(user, "close 0")
+            await_pinned(test, daemon, maker, before)
+            ask(user, f"alloc 1 {ROOM - size // 2}")
+            moved = harness.moved_of(daemon.status())
+            ask(maker, "add 0 1")
+            ask(user, "verify 1 0")
+            ask(maker, f"verify 0 {2 * i + 2}")
+            harness.check(harness.moved_of(daemon.status()) >= moved + size // 2, "it has not left the card")
+            ask(user, "add 1 1")
+            ask(user, "free 1")
+        for program in (maker, user):
+            program.process.stdin.close()
+            program.finish()
+
+
 def tensors(test, daemon):
     with test.start("ipc_torch.py", env=test.env(daemon, extra=SWAP)) as program:
+        program.expect("nothing is shared")
+        before = pinned_of(daemon, program)
+        program.say("go on")
+        program.expect("all has come back")
+        await_pinned(test, daemon, program, before)
+        program.say("go on")
         program.finish()
 
 
 def cases(test):
-    with test.daemon(capacity=f"{(PRIVATE + SIZES[-1]) * 5 // 4 >> 20}M") as daemon:
+    with test.daemon(capacity=f"{ROOM >> 20}M") as daemon:
         for size in SIZES:
             test.case(f"by_turns_{size}", lambda: by_turns(test, daemon, size))
+        test.case("let_go", lambda: let_go(test, daemon, SIZES[-1]))
     with test.daemon(capacity="2G") as daemon:
         test.case("tensors_of_pytorch", lambda: tensors(test, daemon))
 

@@ -1,5 +1,6 @@
 """Sends tensors to another process by torch.multiprocessing, which changes them; both have memory of their own beside them.
-Says "ok". 77: PyTorch is not installed."""
+Says when nothing is shared yet, and when nobody has any of it any more, and waits for a line then. At last says "ok".
+77: PyTorch is not installed."""
 import sys
 
 try:
@@ -22,12 +23,19 @@ def serve(orders, answers):
         del tensor
 
 
+def pause(line):
+    print(line, flush=True)
+    sys.stdin.readline()
+
+
 def main():
     context = multiprocessing.get_context("spawn")
     orders, answers = context.Queue(), context.Queue()
     process = context.Process(target=serve, args=(orders, answers))
     process.start()
     own = torch.zeros(OWN, device="cuda")
+    torch.cuda.synchronize()
+    pause("nothing is shared")
     for i in range(ROUNDS):
         tensor = torch.full((COUNT,), float(i), device="cuda")
         orders.put(tensor)
@@ -35,6 +43,7 @@ def main():
         own += 1
         assert tensor.min().item() == tensor.max().item() == i + 1
     assert own.min().item() == own.max().item() == ROUNDS
+    pause("all has come back")
     orders.put(None)
     process.join(60)
     assert process.exitcode == 0, process.exitcode

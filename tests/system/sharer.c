@@ -12,12 +12,14 @@
  * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given;
  * answers its number. capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are
  * closed but for input and output, and those of the simulated driver. reset: the primary context, and with it
- * all memory.
+ * all memory. crowd: of the few descriptors that the program may have, it has all that the library may keep.
  */
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,6 +28,8 @@
 #define SLOTS 8
 #define SEED 77
 #define SIMULATED_LEAST 700 /* tests/sim/vmm.c */
+#define CROWDED_FROM 512    /* src/common/descriptor.h */
+#define CROWDED 750
 
 static struct gpu gpu;
 static CUstream stream, captured;
@@ -97,6 +101,14 @@ static pid_t start_child(pid_t other) {
   _exit(0);
 }
 
+static void crowd(void) {
+  const struct rlimit limit = {.rlim_cur = CROWDED, .rlim_max = CROWDED};
+  setrlimit(RLIMIT_NOFILE, &limit);
+  for (int fd = CROWDED_FROM; fd < SIMULATED_LEAST; fd++)
+    if (fcntl(fd, F_GETFD) < 0)
+      dup2(0, fd);
+}
+
 static void obey(const char *command, struct memory *memory, const char *argument) {
   int capable = 0;
   char line[16] = "";
@@ -135,6 +147,9 @@ static void obey(const char *command, struct memory *memory, const char *argumen
   } else if (!strcmp(command, "fork")) {
     snprintf(line, sizeof line, "%d", (int)start_child(atoi(argument)));
     answer(CUDA_SUCCESS, line);
+  } else if (!strcmp(command, "crowd")) {
+    crowd();
+    answer(CUDA_SUCCESS, "");
   } else if (!strcmp(command, "closefrom")) {
     for (int fd = 3; fd < SIMULATED_LEAST; fd++)
       close(fd);

@@ -51,10 +51,12 @@ static const char *opening(int slot, const char *handle) {
   return order;
 }
 
-static void begin(const char *mode) {
+static void begin_with(const char *mode, const char *capacity) {
   scene_begin(&scene, "small,capacity=1GiB");
-  scene_start_daemon(&scene, "--mode", mode, "--capacity", "112M", "--tq", "20ms", NULL);
+  scene_start_daemon(&scene, "--mode", mode, "--capacity", capacity, "--tq", "20ms", NULL);
 }
+
+static void begin(const char *mode) { begin_with(mode, "112M"); }
 
 static void end(struct process *first, struct process *second) {
   process_finish(first);
@@ -204,6 +206,157 @@ TEST(it_is_counted) {
   ask(maker, "free 0", NULL);
   await_pinned(0, "nobody has opened it");
   end(maker, NULL);
+}
+
+/* What nobody has open any more leaves the card where another job needs that: `leaves`. To be opened again,
+ * it comes back in its maker's turn. */
+static void let_go_and_open_again(const char *bytes, bool leaves) {
+  char order[LINE], handle[LINE], again[LINE];
+  begin_with("on", "256M");
+  struct process *maker = start(swap), *user = start(swap), *third = start(swap);
+  uint64_t block_bytes = (strtoull(bytes, NULL, 0) + 2 * MIB - 1) / (2 * MIB) * 2 * MIB;
+  snprintf(order, sizeof order, "alloc 0 %s", bytes);
+  ask(maker, order, NULL);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  ask(third, opening(0, handle), NULL);
+  ask(user, "add 0 1", NULL);
+  ask(user, "close 0", NULL);
+  ask(third, "close 0", NULL);
+  await_pinned(0, "nobody has it open");
+  uint64_t made = scene_process(&scene, maker, 0).counters[GS_SIM_created];
+  ask(maker, "alloc 2 65536", NULL);
+  CHECK(leaves || scene_process(&scene, maker, 0).counters[GS_SIM_created] == made, "there was a hole");
+  ask(user, "alloc 1 199229440", NULL); /* 190 MiB: it may pin 64 without asking */
+  for (int i = 1; i < 4; i++) {
+    snprintf(order, sizeof order, "verify 1 %d", i - 1);
+    ask(user, order, NULL);
+    ask(user, "add 1 1", NULL);
+    snprintf(order, sizeof order, "verify 0 %d", i);
+    ask(maker, order, NULL);
+    ask(maker, "add 0 1", NULL);
+  }
+  ask(user, "add 1 1", NULL);
+  CHECK(!leaves || scene_process(&scene, maker, 0).pinned_bytes < block_bytes - 2 * MIB,
+        "all is on the card");
+  ask(user, "free 1", NULL);
+  ask(user, opening(0, handle), NULL);
+  await_counted(maker, block_bytes, "it is held again");
+  share(maker, 0, again);
+  CHECK(strcmp(handle, again) == 0, "another handle");
+  ask(user, "verify 0 4", NULL);
+  ask(user, "add 0 1", NULL);
+  ask(maker, "verify 0 5", NULL);
+  process_finish(third);
+  end(maker, user);
+}
+
+TEST(a_small_one_is_let_go) { let_go_and_open_again("65536", false); }
+TEST(one_of_many_pieces_is_let_go) { let_go_and_open_again("90000000", true); }
+
+/* A process that has not closed it, and has died; one that has closed the connection, and lives. */
+TEST(processes_that_do_not_say_that_they_have_closed_it) {
+  char handle[LINE], other[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap), *third = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 1 4194304", NULL);
+  ask(maker, "alloc 2 2097152", NULL);
+  share(maker, 2, handle);
+  share(maker, 1, other);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "closefrom", NULL);
+  ask(third, opening(1, other), NULL);
+  await_counted(maker, 14 * MIB, "two are open, and one has never been");
+  ask(third, "close 1", NULL);
+  await_counted(maker, 10 * MIB, "one is open");
+  ask(user, "verify 0 0", NULL);
+  process_kill(user);
+  await_counted(maker, 2 * MIB, "none is open");
+  ask(third, opening(0, handle), NULL);
+  ask(third, "verify 0 0", NULL);
+  process_kill(third);
+  await_counted(maker, 2 * MIB, "the last one has died");
+  end(maker, NULL);
+}
+
+static bool has_waited(const struct scene_status *status, const void *user) {
+  (void)status;
+  return process_log_count(user, "waits for the turn") > 0;
+}
+
+static bool is_idle(const struct scene_status *status, const void *process) {
+  return !scene_job_holds(status, process) && !scene_job_drops(status, process);
+}
+
+static struct process *open_while_paused(const char *handle, const struct process *maker) {
+  static const char *const logging[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_LOG=info", NULL};
+  struct process *user = start(logging);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "close 0", NULL);
+  await_pinned(0, "nobody has it open");
+  CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
+  scene_await(&scene, is_idle, maker, "it has stopped");
+  process_say(user, opening(0, handle));
+  scene_await(&scene, has_waited, user, "for the turn of its maker");
+  return user;
+}
+
+/* Where a program may have so few descriptors open that no connection stays, nobody knows who has it open. */
+TEST(no_connection_can_stay) {
+  char handle[LINE], other[LINE];
+  begin("on");
+  struct process *maker = start(swap), *known = start(swap), *user = start(swap);
+  ask(maker, "crowd", NULL);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(known, "alloc 0 4194304", NULL);
+  share(known, 0, other);
+  ask(user, opening(0, handle), NULL);
+  ask(user, opening(1, other), NULL);
+  ask(user, "close 0", NULL);
+  ask(user, "close 1", NULL);
+  await_counted(known, 0, "it is closed");
+  await_counted(maker, 8 * MIB, "it may be open");
+  ask(maker, "free 0", NULL);
+  await_counted(maker, 0, "it is freed");
+  process_finish(known);
+  end(maker, user);
+}
+
+/* Who opens what was let go waits for the turn of its maker. */
+TEST(a_maker_that_has_no_turn) {
+  char handle[LINE], line[LINE];
+  begin("on");
+  struct process *maker = start(swap);
+  ask(maker, "alloc 0 8388608", NULL); /* it is job 1 */
+  share(maker, 0, handle);
+  struct process *user = open_while_paused(handle, maker);
+  CHECK(scene_ctl(&scene, NULL, 0, "resume", "1", NULL) == 0);
+  CHECK(process_line(user, line, sizeof line) && strncmp(line, "done", 4) == 0, "%s", line);
+  ask(user, "verify 0 0", NULL);
+  process_finish(user);
+  user = open_while_paused(handle, maker);
+  process_kill(maker);
+  CHECK(process_line(user, line, sizeof line) && strcmp(line, "error 400") == 0, "%s", line);
+  end(user, NULL);
+}
+
+/* An allocation that gets the memory of one that was shared has not the name of that. */
+TEST(what_was_freed_after_it_was_let_go) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "close 0", NULL);
+  await_pinned(0, "nobody has it open");
+  ask(maker, "free 0", NULL);
+  ask(maker, "alloc 0 8388608", NULL);
+  expect_error(user, opening(0, handle), 400);
+  end(maker, user);
 }
 
 /* What was closed before is counted by nobody, and no connection is left of it. */
@@ -386,13 +539,7 @@ TEST(descriptors_are_closed) {
 
 /* Memory that has come from another process the driver does not export again: only what it came with can be
  * passed on. If the program has closed that, the handle is refused, and the memory is as it was. */
-static void share_what_was_passed_on(bool closes) {
-  char handle[LINE];
-  begin("on");
-  struct process *maker = start(swap), *other = start(swap);
-  ask(maker, "alloc 1 67108864", NULL);
-  ask(maker, "alloc 0 33554432", NULL); /* the newest leaves first */
-  ask(other, "alloc 0 67108864", NULL);
+static void take_turns(struct process *maker, struct process *other) {
   for (int i = 1; i < 4; i++) {
     char order[32];
     snprintf(order, sizeof order, "verify 0 %d", i);
@@ -401,6 +548,16 @@ static void share_what_was_passed_on(bool closes) {
     ask(other, "add 0 1", NULL);
   }
   ask(maker, "add 0 1", NULL);
+}
+
+static void share_what_was_passed_on(bool closes) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *other = start(swap);
+  ask(maker, "alloc 1 67108864", NULL);
+  ask(maker, "alloc 0 33554432", NULL); /* the newest leaves first */
+  ask(other, "alloc 0 67108864", NULL);
+  take_turns(maker, other);
   CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
   if (closes) {
     ask(maker, "closefrom", NULL);
@@ -420,6 +577,28 @@ static void share_what_was_passed_on(bool closes) {
 
 TEST(memory_that_was_passed_on) { share_what_was_passed_on(false); }
 TEST(memory_that_was_passed_on_and_closed) { share_what_was_passed_on(true); }
+
+/* What was let go comes back as memory of its own, so that it can be lent again. */
+TEST(memory_that_is_lent_again_was_not_passed_on) {
+  char handle[LINE];
+  begin_with("on", "176M"); /* 64 of it others may pin without asking */
+  struct process *maker = start(swap), *other = start(swap);
+  ask(maker, "alloc 1 67108864", NULL);
+  ask(maker, "alloc 0 33554432", NULL);
+  share(maker, 0, handle);
+  ask(other, opening(1, handle), NULL);
+  ask(other, "close 1", NULL);
+  await_pinned(0, "nobody has it open");
+  ask(other, "alloc 0 109051904", NULL);
+  take_turns(maker, other);
+  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_copied_out_bytes] >= 32 * MIB, "nothing has left");
+  ask(maker, "closefrom", NULL);
+  ask(other, "free 0", NULL);
+  share(maker, 0, handle);
+  ask(other, opening(1, handle), NULL);
+  ask(other, "verify 1 4", NULL);
+  end(maker, other);
+}
 
 /* To wait for work would invalidate a capture. */
 TEST(while_a_capture_is_open) {

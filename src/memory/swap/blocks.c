@@ -340,6 +340,7 @@ static void block_release(struct space *space, struct extent *extent) {
   }
   for (size_t i = 0; i < block->pieces; i++)
     copies_drop(space, block, i);
+  block->lent = (struct lent){.name = 0};
   list_spare(space, block);
 }
 
@@ -488,6 +489,13 @@ void block_hold(struct space *space, struct block *block) {
   for (size_t i = 0; i < block->pieces; i++)
     copies_drop(space, block, i);
   space_hold(space, block);
+}
+
+void block_let_go(struct space *space, struct block *block) {
+  space_let_go(space, block);
+  for (struct extent *extent = block->extents; extent; extent = extent->after)
+    if (!extent->used)
+      list_hole(space, extent);
 }
 
 CUresult block_map_fresh(struct space *space, struct block *block) {

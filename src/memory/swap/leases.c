@@ -2,45 +2,65 @@
 #include "memory/swap/leases.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
+#include "common/abstract_socket.h"
+#include "common/clock.h"
+#include "common/text_file.h"
 #include "memory/forked.h"
 
 struct lease {
   struct lease *next;
-  uint64_t age;   /* of the block, which no other one of the space ever has */
-  uint64_t bytes; /* the block has ended: its bytes; else 0 */
-  bool held;      /* likewise */
-  struct descriptor other;
+  uint64_t name;           /* of the block: struct lent */
+  uint64_t bytes;          /* the block has ended: its bytes; else 0 */
+  bool held;               /* likewise */
+  struct descriptor other; /* fd is -1: the connection has ended, and the process has not said that it has
+                              closed the memory */
+  pid_t pid;               /* 0: of another pid namespace */
 };
 
 static struct lease *leases[SPACES]; /* as space_at has them */
 
-static struct lease *find(struct lease *lease, uint64_t age) {
-  while (lease && lease->age != age)
+static struct lease *find(struct lease *lease, uint64_t name) {
+  while (lease && lease->name != name)
     lease = lease->next;
   return lease;
 }
 
-bool lease_begin(const struct block *block, const struct descriptor *other) {
+bool lease_begin(struct block *block, const struct descriptor *other) {
   struct lease **list = &leases[space_number(block->space)];
   struct lease *new = descriptor_may_stay(other) ? malloc(sizeof *new) : NULL;
   if (!new)
     return false;
-  *new = (struct lease){.next = *list, .age = block->age, .other = *other};
+  *new =
+      (struct lease){.next = *list, .name = block->lent.name, .other = *other, .pid = abstract_other(other)};
   *list = new;
   return true;
 }
 
+bool leases_has(const struct block *block) {
+  return find(leases[space_number(block->space)], block->lent.name);
+}
+
 bool leases_keep_bytes(const struct block *block) {
-  struct lease *first = find(leases[space_number(block->space)], block->age);
-  for (struct lease *lease = first; lease; lease = find(lease->next, block->age)) {
+  struct lease *first = block->lent.name ? find(leases[space_number(block->space)], block->lent.name) : NULL;
+  for (struct lease *lease = first; lease; lease = find(lease->next, block->lent.name)) {
     lease->bytes = block->bytes;
     lease->held = block->held;
   }
   return first;
+}
+
+void lease_close(struct descriptor *maker) {
+  if (descriptor_is_ours(maker))
+    send(maker->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  descriptor_hang_up(maker);
 }
 
 nfds_t leases_list(struct pollfd *awaited, nfds_t most) {
@@ -49,40 +69,73 @@ nfds_t leases_list(struct pollfd *awaited, nfds_t most) {
     struct space *space = space_at(i);
     space_lock(space);
     for (const struct lease *lease = leases[i]; lease && count < most; lease = lease->next)
-      awaited[count++] = (struct pollfd){.fd = lease->other.fd, .events = POLLIN};
+      if (lease->other.fd >= 0)
+        awaited[count++] = (struct pollfd){.fd = lease->other.fd, .events = POLLIN};
     space_unlock(space);
   }
   return count;
 }
 
-/* By the other side, which sends nothing; or by the program. */
-static bool is_closed(const struct lease *lease) {
-  return !descriptor_is_ours(&lease->other) || recv(lease->other.fd, &(char){0}, 1, MSG_DONTWAIT) >= 0 ||
-         errno != EAGAIN;
+/* A zombie has closed all that it had. */
+static bool has_ended(pid_t pid) {
+  char path[32], text[256];
+  if (kill(pid, 0) < 0 && errno == ESRCH)
+    return true;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  const char *name_end = text_file_read(AT_FDCWD, path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+  return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
+}
+
+static bool is_over(struct lease *lease) {
+  if (lease->other.fd >= 0) {
+    bool ours = descriptor_is_ours(&lease->other);
+    ssize_t n = ours ? recv(lease->other.fd, &(char){0}, 1, MSG_DONTWAIT) : 0;
+    if (n > 0 || (n < 0 && errno == EAGAIN))
+      return n > 0;
+    descriptor_hang_up(&lease->other);
+  }
+  return !lease->pid || has_ended(lease->pid);
+}
+
+/* A process of which no end can be seen may have the memory open for as long as that is there. */
+static void note_end(struct space *space, const struct lease *lease) {
+  struct block *block = space->held;
+  while (block && block->lent.name != lease->name)
+    block = block->older;
+  if (block) {
+    block->lent.used_ns = clock_now_ns();
+    block->lent.stays |= lease->other.fd < 0 && !lease->pid;
+  }
 }
 
 static void end(struct space *space, size_t i, struct lease *lease) {
-  if (lease->bytes && !find(leases[i], lease->age))
+  if (lease->bytes && !find(leases[i], lease->name))
     *(lease->held ? &space->refund_held_bytes : &space->refund_bytes) += lease->bytes;
+  note_end(space, lease);
   descriptor_hang_up(&lease->other);
   free(lease);
 }
 
-static void look(struct space *space, size_t i) {
+static bool look(struct space *space, size_t i) {
+  bool some_lost = false;
   space_lock(space);
   for (struct lease **link = &leases[i], *lease; (lease = *link);)
-    if (is_closed(lease)) {
+    if (is_over(lease)) {
       *link = lease->next;
       end(space, i, lease);
     } else {
+      some_lost |= lease->other.fd < 0;
       link = &lease->next;
     }
   space_unlock(space);
+  return some_lost;
 }
 
-void leases_look(void) {
+bool leases_look(void) {
+  bool some_lost = false;
   for (size_t i = 0; i < SPACES; i++)
-    look(space_at(i), i);
+    some_lost |= look(space_at(i), i);
+  return some_lost;
 }
 
 /* They are the parent's, which goes on without this child. */

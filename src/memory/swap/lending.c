@@ -60,31 +60,99 @@ static bool is_held(struct space *space, const struct block *block) {
   return held;
 }
 
+/* The name of a block is its age as it is shared for the first time, which no block has ever again. */
+static void note_use(struct block *block) {
+  block->lent.name = block->lent.name ? block->lent.name : block->age;
+  block->lent.used_ns = clock_now_ns();
+}
+
 CUresult lending_hold(struct extent *extent, struct lent_name *name) {
   struct block *block = extent->block;
   struct space *space = block->space;
   CUresult result = is_held(space, block) ? CUDA_SUCCESS : hold_booked(space, block);
-  *name = (struct lent_name){.age = block->age, .space = (uint32_t)space_number(space)};
+  space_lock(space);
+  if (result == CUDA_SUCCESS)
+    note_use(block);
+  *name = (struct lent_name){.name = block->lent.name,
+                             .space = (uint32_t)space_number(space),
+                             .at = (uint32_t)(extent->at / UNIT_BYTES)};
+  space_unlock(space);
   return result;
+}
+
+/* ---- letting go ---- */
+
+static bool is_lent(const struct block *block) {
+  const struct lent *lent = &block->lent;
+  return !lent->was_opened || lent->stays || lent->lenders || leases_has(block);
+}
+
+static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any) {
+  uint64_t next_ns = UINT64_MAX;
+  space_lock(space);
+  for (struct block *block = space->held, *older; block; block = older) {
+    older = block->older;
+    uint64_t due_ns = block->lent.used_ns + LENDING_IDLE_NS;
+    if (is_lent(block))
+      continue;
+    if (due_ns > now_ns) {
+      next_ns = due_ns < next_ns ? due_ns : next_ns;
+      continue;
+    }
+    block_let_go(space, block);
+    budget_rebook(space->device, BACKING_PINNED_SHARED, BACKING_SWAP, block->bytes);
+    *any = true;
+  }
+  space_unlock(space);
+  return next_ns;
+}
+
+uint64_t lending_let_go(uint64_t now_ns) {
+  uint64_t next_ns = UINT64_MAX;
+  for (CUdevice device = 0; device < DEVICES; device++) {
+    bool any = false;
+    uint64_t look_ns = let_go_in(space_of(device), now_ns, &any);
+    next_ns = look_ns < next_ns ? look_ns : next_ns;
+    if (any)
+      budget_report(device);
+  }
+  return next_ns;
 }
 
 /* ---- lending ---- */
 
-/* With the mutex held. NULL: it has ended. */
-static struct block *find(struct space *space, uint64_t age) {
-  struct block *block = backing_is_pinned(space->backing) ? space->newest : space->held;
-  while (block && block->age != age)
+static struct block *find_in(struct block *newest, uint64_t name) {
+  struct block *block = newest;
+  while (block && block->lent.name != name)
     block = block->older;
   return block;
 }
 
-int lending_give(const struct lent_name *name, size_t i, const struct descriptor *to) {
+/* With the mutex held. NULL: it has ended. */
+static struct block *find(struct space *space, uint64_t name) {
+  struct block *block = name ? find_in(space->held, name) : NULL;
+  return block || !name ? block : find_in(space->newest, name);
+}
+
+int lending_begin(const struct lent_name *name, CUdeviceptr *allocation) {
   if (name->space >= SPACES)
     return -ENOENT;
   struct space *space = space_at(name->space);
+  space_lock(space);
+  struct block *block = find(space, name->name);
+  int err = !block ? -ENOENT : block->held || backing_is_pinned(space->backing) ? 0 : -EAGAIN;
+  if (err == 0)
+    block->lent.lenders++;
+  *allocation = block ? block->base + name->at * UNIT_BYTES : 0;
+  space_unlock(space);
+  return err;
+}
+
+int lending_give(const struct lent_name *name, size_t i, const struct descriptor *to) {
+  struct space *space = space_at(name->space);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  const struct block *block = find(space, name->age);
+  const struct block *block = find(space, name->name);
   int err = block && i < block->pieces ? 0 : -ENOENT;
   if (err == 0) {
     const struct lent_note note = {
@@ -96,14 +164,20 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
   return err;
 }
 
-void lending_end(const struct lent_name *name, struct descriptor *to) {
+void lending_end(const struct lent_name *name, bool given, struct descriptor *to) {
   struct space *space = space_at(name->space);
   space_lock(space);
-  const struct block *block = find(space, name->age);
-  bool leased = block && lease_begin(block, to), counts = leased || !block;
-  if (counts && descriptor_is_ours(to))
+  struct block *block = find(space, name->name);
+  bool leased = given && block && lease_begin(block, to);
+  if (given && (leased || !block) && descriptor_is_ours(to))
     send(to->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (leased)
     *to = DESCRIPTOR_NONE;
+  if (block) {
+    block->lent.lenders--;
+    block->lent.used_ns = clock_now_ns();
+    block->lent.was_opened |= given;
+    block->lent.stays |= given && !leased;
+  }
   space_unlock(space);
 }

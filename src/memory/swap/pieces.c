@@ -41,12 +41,13 @@ static CUresult map_new(const struct space *space, CUdeviceptr at, uint64_t byte
   return result;
 }
 
-/* Memory that was passed has another job's contents: it is for a piece that is about to get its own. What is
- * left of it must not keep the card full. */
+/* Memory that was passed has another job's contents: it is for a piece that is about to get its own. It is
+ * not for a block that may have to be lent again, as the driver might not export it. What is left of it must
+ * not keep the card full. */
 static CUresult map_one(const struct space *space, struct block *block, size_t i) {
   CUdeviceptr at = piece_at(block, i);
   uint64_t bytes = piece_bytes(block, i);
-  bool heir = block->piece[i].state == PIECE_AWAY && bytes == PIECE_BYTES;
+  bool heir = block->piece[i].state == PIECE_AWAY && bytes == PIECE_BYTES && !block->lent.name;
   if (heir && passing_map(space, block, i))
     return CUDA_SUCCESS;
   CUresult result = map_new(space, at, bytes);

@@ -171,6 +171,7 @@ void space_let_go(struct space *space, struct block *block) {
   block->held = false;
   atomic_fetch_sub(&space->held_bytes, block->bytes);
   space_link(space, block);
+  space->evict_from = block;
 }
 
 bool space_next_out(struct space *space, struct block **block, size_t *piece) {

@@ -73,6 +73,15 @@ struct alias {
   uint8_t rights[DEVICES]; /* CUmemAccess_flags */
 };
 
+/* Of a block, for lending.h. All zero: it is not shared. */
+struct lent {
+  uint64_t name;    /* no other block of the space ever has it */
+  uint64_t used_ns; /* when somebody asked for it, or closed it, the last time */
+  unsigned lenders; /* threads that are about to lend it */
+  bool was_opened;
+  bool stays; /* who has it open can't be known */
+};
+
 /* A part of a block: an allocation, or a hole. */
 struct extent {
   struct block *block;
@@ -90,7 +99,8 @@ struct block {
   CUdeviceptr base;
   uint64_t bytes; /* all but the last piece have PIECE_BYTES; a multiple of GRAIN_BYTES */
   bool shared;
-  bool held;      /* shared with other processes: it stays on the card, in no sum of its space (lending.h) */
+  bool held; /* shared with other processes: it stays on the card, in no sum of its space (lending.h) */
+  struct lent lent;
   bool by_handle; /* memory of cuMemCreate: the program reaches it at its aliases only */
   bool spare;     /* in the list of spares */
   struct block *next_spare;
@@ -191,7 +201,7 @@ void space_renew(struct space *space, struct block *block);
 /* No lock. */
 bool space_is_empty(struct space *space);
 
-/* To the list of those that are held, and back: all pieces are RESIDENT. */
+/* To the list of those that are held, and back, as the newest: all pieces are RESIDENT. */
 void space_hold(struct space *space, struct block *block);
 void space_let_go(struct space *space, struct block *block);
 

@@ -76,10 +76,10 @@ static uint64_t fresh_bytes(const struct block *block) {
 static bool arrive(struct arrival *arrival, CUresult *result) {
   struct space *space = arrival->space;
   uint64_t room_bytes = memory_port.room_bytes(space->device);
-  uint64_t others = budget_pinned_bytes(space->device);
   uint64_t unified = account_unified_bytes(space->device),
            makes_way = device_can_page(space->device) ? unified : 0;
   space_lock(space);
+  uint64_t others = budget_pinned_bytes(space->device); /* lending changes these with the lock */
   arrival->lacks_bytes = fresh_bytes(arrival->block);
   arrival->full_bytes = others + unified + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
   arrival->need_bytes = arrival->full_bytes - makes_way;
