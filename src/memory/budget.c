@@ -324,6 +324,28 @@ void budget_note(CUdevice device, enum backing backing, uint64_t bytes) {
   report_and_unlock(device);
 }
 
+int budget_pin(CUdevice device, uint64_t bytes, void (*change)(void *argument), void *argument) {
+  struct account *account = &accounts[device];
+  int err;
+  do {
+    lock_take(&books_lock);
+    uint64_t number = turn_begin(account, true);
+    struct sums sums = sums_of(account);
+    lock_release(&books_lock);
+    err = memory_port.request(device, sums.total_bytes, sums.pinned_bytes + bytes, false,
+                              &account->turn.seen_ns);
+    if (err == -ENOMEM)
+      log_refusal(device, bytes, memory_port.bounds(device).why, true);
+    else if (err != -EINTR)
+      change(argument);
+    lock_take(&books_lock);
+    turn_end(account, number, true);
+    account->unreported = true; /* `change` may not have done it */
+    report_and_unlock(device);
+  } while (err == -EINTR);
+  return err == -ENOMEM ? err : 0;
+}
+
 void budget_rebook(CUdevice device, enum backing from, enum backing to, uint64_t bytes) {
   struct account *account = &accounts[device];
   lock_take(&books_lock);

@@ -33,8 +33,13 @@ uint64_t budget_awaited_bytes(CUdevice device);
 /* Count what is there already, whether it fits or not. */
 void budget_note(CUdevice device, enum backing backing, uint64_t bytes);
 
-/* What was booked as `from` is `to` from now on, which needs no more of anything than that. Takes only the
- * lock of the books; the daemon is told by budget_report. */
+/* `bytes` that are booked as something else are to be booked as pinned: asks for that as budget_reserve does.
+ * If it is granted, `change` does it by budget_rebook, or not, before another thread reserves anything. 0 or
+ * -ENOMEM (said once in the log). */
+int budget_pin(CUdevice device, uint64_t bytes, void (*change)(void *argument), void *argument);
+
+/* What was booked as `from` is `to` from now on. Takes only the lock of the books; the daemon is told by
+ * budget_report. */
 void budget_rebook(CUdevice device, enum backing from, enum backing to, uint64_t bytes);
 void budget_report(CUdevice device);
 

@@ -27,6 +27,7 @@
 #include "common/wire.h"
 #include "driver/driver.h"
 #include "driver/hooks.h"
+#include "gate/capture.h"
 #include "gate/contexts.h"
 #include "gate/gate.h"
 #include "memory/account.h"
@@ -257,49 +258,90 @@ static void give_all(const struct lent_name *name, struct descriptor *other) {
 }
 
 struct late {
+  struct late *next;
   struct lent_name name;
   struct descriptor other;
 };
 
+static struct late *lates; /* under the lock: a child of a fork closes their connections */
+
+static void list_late(struct late *late) {
+  lock_take(&lock);
+  late->next = lates;
+  lates = late;
+  lock_release(&lock);
+}
+
+static void unlist_late(const struct late *late) {
+  lock_take(&lock);
+  struct late **link = &lates;
+  while (*link != late)
+    link = &(*link)->next;
+  *link = late->next;
+  lock_release(&lock);
+}
+
+struct named {
+  struct allocation found;
+  uint64_t name; /* of its block */
+};
+
 /* Its free waits meanwhile. */
-static CUresult hold_allocation(void *argument) {
-  const struct allocation *found = argument;
+static CUresult hold_named(void *argument) {
+  const struct named *named = argument;
   struct allocation pinned;
-  if (!ledger_pin(&account_addresses, found->base, found->sequence, &pinned))
+  if (!ledger_pin(&account_addresses, named->found.base, named->found.sequence, &pinned))
     return CUDA_ERROR_INVALID_HANDLE;
-  CUresult result = hold(&(struct sharing){.extent = pinned.object});
+  struct extent *extent = pinned.backend == &backend_swap ? pinned.object : NULL;
+  bool same = extent && extent->block->lent.name == named->name;
+  CUresult result = same ? hold(&(struct sharing){.extent = extent}) : CUDA_ERROR_INVALID_HANDLE;
   account_unpin(&pinned, pinned.away_bytes);
   return result;
 }
 
-/* The block is on the card, and held, once the process has had its turn. False: there is no such allocation
- * any more. */
-static bool hold_again(CUdeviceptr at) {
-  struct allocation found;
-  if (!ledger_find(&account_addresses, at, &found) ||
-      driver.cuCtxPushCurrent_v2(found.context) != CUDA_SUCCESS)
-    return false;
-  CUresult result = sharing_in_turn(found.device, hold_allocation, &found);
+static bool push(CUcontext context) {
+  void *kept = contexts_hold(context);
+  bool pushed = kept && driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+  contexts_let_go(kept);
+  return pushed;
+}
+
+/* The block is on the card, and held, once the process has had its turn. That is awaited while its work may
+ * be stopped. CUDA_ERROR_OUT_OF_MEMORY: it is refused now. */
+static CUresult hold_again(CUdeviceptr at, uint64_t name) {
+  struct named named = {.name = name};
+  if (!ledger_find(&account_addresses, at, &named.found) || !push(named.found.context))
+    return CUDA_ERROR_INVALID_HANDLE;
+  gate_enter_reaching(NULL, sharing_devices(named.found.device));
+  gate_leave();
+  CUresult result = sharing_in_turn(named.found.device, hold_named, &named);
   driver.cuCtxPopCurrent_v2(&(CUcontext){NULL});
-  if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_HANDLE)
-    clock_sleep(REFUSED_NS);
-  return result != CUDA_ERROR_INVALID_HANDLE;
+  return result;
 }
 
 /* It may be let go again before this thread begins to lend it. Or the daemon refuses it now, because others
  * that are about to end, or to free memory, could not run beside it. */
-static void *lend_late(void *argument) {
-  struct late late = *(struct late *)argument;
-  free(argument);
-  thread_begin("gpushare-lend");
+static int begin_late(const struct lent_name *name) {
   CUdeviceptr at;
   int err;
-  for (unsigned tries = 0; (err = lending_begin(&late.name, &at)) == -EAGAIN && tries < TRIES; tries++)
-    if (!hold_again(at))
+  for (unsigned tries = 0; (err = lending_begin(name, &at)) == -EAGAIN && tries < TRIES; tries++) {
+    CUresult result = hold_again(at, name->name);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY)
+      clock_sleep(REFUSED_NS);
+    else if (result != CUDA_SUCCESS)
       break;
-  if (err == 0)
-    give_all(&late.name, &late.other);
-  descriptor_hang_up(&late.other);
+  }
+  return err;
+}
+
+static void *lend_late(void *argument) {
+  struct late *late = argument;
+  thread_begin("gpushare-lend");
+  if (begin_late(&late->name) == 0)
+    give_all(&late->name, &late->other);
+  unlist_late(late);
+  descriptor_hang_up(&late->other);
+  free(late);
   wake(); /* there may be a lease more */
   return NULL;
 }
@@ -312,10 +354,13 @@ static void answer_late(const struct lent_name *name, struct descriptor *other) 
     return;
   }
   *late = (struct late){.name = *name, .other = *other};
-  if (thread_start(NULL, lend_late, late) == 0)
+  list_late(late);
+  if (thread_start(NULL, lend_late, late) == 0) {
     *other = DESCRIPTOR_NONE;
-  else
-    free(late);
+    return;
+  }
+  unlist_late(late);
+  free(late);
 }
 
 static void answer(const struct lent_name *name, struct descriptor *other) {
@@ -337,12 +382,12 @@ static void serve(struct descriptor *other) {
 }
 
 /* What only time tells is looked at then. */
-static int look_at_all(void) {
+static int look_at_all(bool watches_all) {
   bool some_lost = leases_look();
   look_at_leases();
   ask_for_orphans();
   uint64_t now_ns = clock_now_ns(), next_ns = lending_let_go(now_ns);
-  if (atomic_load(&ungranted) || some_lost)
+  if (atomic_load(&ungranted) || some_lost || !watches_all)
     next_ns = next_ns < now_ns + ASK_AGAIN_NS ? next_ns : now_ns + ASK_AGAIN_NS;
   return next_ns == UINT64_MAX ? -1 : (int)((next_ns - now_ns) / NS_PER_MS) + 1;
 }
@@ -359,7 +404,7 @@ static void *run(void *argument) {
     int ready = poll(awaited, 1 + leases, patience_ms);
     if (ready < 0 || !descriptor_is_ours(&own.listening))
       continue;
-    patience_ms = look_at_all();
+    patience_ms = look_at_all(leases < WATCHED_MOST);
     if (!ready || !awaited[0].revents)
       continue;
     struct descriptor other = abstract_accept(&own.listening, own.name);
@@ -467,6 +512,7 @@ CUresult hook_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = make_handle(pHandle, &pinned);
   account_unpin(&pinned, pinned.away_bytes);
+  wake(); /* nobody may open it */
   return result;
 }
 
@@ -528,10 +574,11 @@ static CUresult take_piece(struct import *import, const struct descriptor *other
       return CUDA_ERROR_INVALID_HANDLE;
     n = passing_borrow(other, &note, sizeof note, &piece, &result);
     if (n == 1)
-      log_info("memory of another process is opened: it may have left the card, so this waits for the turn "
-               "of that "
-               "process");
-    patience_ns = FOREVER_NS;
+      log_info(
+          "memory of another process is opened: it may have left the card, so this waits for the turn of "
+          "that process");
+    patience_ns =
+        capture_count() ? PATIENCE_NS : FOREVER_NS; /* an open capture may keep that from its turn */
   } while (n == 1);
   if (result != CUDA_SUCCESS)
     return result;
@@ -586,10 +633,13 @@ static CUresult fetch(struct import *import, CUdevice current) {
     do
       result = take_piece(import, &other);
     while (result == CUDA_SUCCESS && import->mapped_bytes < import->block_bytes);
-  if (result == CUDA_SUCCESS)
-    take_lease(import, &other);
+  if (result != CUDA_SUCCESS) {
+    import->lease = other; /* what has come is closed */
+    return result;
+  }
+  take_lease(import, &other);
   descriptor_hang_up(&other);
-  return result == CUDA_SUCCESS ? open_up(import, current) : result;
+  return open_up(import, current);
 }
 
 static bool enter(const struct import *import) {
@@ -806,7 +856,10 @@ static void forget(void) {
   atomic_store(&number, 0);
   atomic_store(&key, 0);
   atomic_store(&ungranted, 0);
+  for (struct late *late = lates; late; late = late->next)
+    descriptor_close(&late->other);
   imports = NULL;
+  lates = NULL;
   holding = false;
   held = (struct condition){0};
 }

@@ -674,20 +674,23 @@ static void let_go(struct physical *physical) {
   lock_release(&lock);
 }
 
+static void book_as_pinned(void *argument) {
+  const struct physical *held = argument;
+  budget_rebook(held->device, BACKING_SWAP, BACKING_PINNED_SHARED, held->bytes);
+}
+
 /* The books are changed while nothing moves, as they say what the process' swap memory may have. */
 static void exchange_booked(struct exchange *exchange) {
   struct physical *held = exchange->physical;
+  exchange->result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (pin_or_trim(held->device, held->bytes, book_as_pinned, held))
+    return;
   exchange->result = CUDA_ERROR_INVALID_CONTEXT; /* where there is none to do it in */
-  budget_release(held->device, BACKING_SWAP, held->bytes);
-  if (reserve_or_trim(held->device, BACKING_PINNED_SHARED, held->bytes) == 0) {
-    contexts_any(held->device, exchange_block, exchange);
-    if (!exchange->made)
-      budget_release(held->device, BACKING_PINNED_SHARED, held->bytes);
-  } else {
-    exchange->result = CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  if (!exchange->made)
-    budget_note(held->device, BACKING_SWAP, held->bytes);
+  contexts_any(held->device, exchange_block, exchange);
+  if (exchange->made)
+    return;
+  budget_rebook(held->device, BACKING_PINNED_SHARED, BACKING_SWAP, held->bytes);
+  budget_report(held->device);
 }
 
 /* By one thread; another one waits for it. False: that one has done it. */

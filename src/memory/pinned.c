@@ -351,6 +351,11 @@ int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
   return reserve(device, backing, bytes, false);
 }
 
+int pin_or_trim(CUdevice device, uint64_t bytes, void (*change)(void *argument), void *argument) {
+  int err = budget_pin(device, bytes, change, argument);
+  return err && trim(device) ? budget_pin(device, bytes, change, argument) : err;
+}
+
 int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes) {
   if (bytes == 0)
     return 0;

@@ -23,6 +23,9 @@ uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape, unsigned int levels);
  */
 int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes);
 
+/* budget_pin, likewise. */
+int pin_or_trim(CUdevice device, uint64_t bytes, void (*change)(void *argument), void *argument);
+
 /* Reserve bytes of a pinned backing, and wait until those of others have left that must: the driver is
  * asked for them right away. Nothing is waited for at 0 bytes. 0 or -ENOMEM. */
 int pinned_reserve(CUdevice device, enum backing backing, uint64_t bytes);

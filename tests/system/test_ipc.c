@@ -225,8 +225,9 @@ static void let_go_and_open_again(const char *bytes, bool leaves) {
   ask(third, "close 0", NULL);
   await_pinned(0, "nobody has it open");
   uint64_t made = scene_process(&scene, maker, 0).counters[GS_SIM_created];
-  ask(maker, "alloc 2 65536", NULL);
-  CHECK(leaves || scene_process(&scene, maker, 0).counters[GS_SIM_created] == made, "there was a hole");
+  if (!leaves)
+    ask(maker, "alloc 2 65536", NULL);
+  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_created] == made, "there was a hole");
   ask(user, "alloc 1 199229440", NULL); /* 190 MiB: it may pin 64 without asking */
   for (int i = 1; i < 4; i++) {
     snprintf(order, sizeof order, "verify 1 %d", i - 1);
@@ -266,7 +267,10 @@ TEST(processes_that_do_not_say_that_they_have_closed_it) {
   share(maker, 1, other);
   share(maker, 0, handle);
   ask(user, opening(0, handle), NULL);
-  ask(user, "closefrom", NULL);
+  ask(maker, "closefrom", NULL);
+  expect_error(third, opening(1, other), 400); /* the thread of before ends */
+  share(maker, 1, other);
+  share(maker, 0, handle);
   ask(third, opening(1, other), NULL);
   await_counted(maker, 14 * MIB, "two are open, and one has never been");
   ask(third, "close 1", NULL);
@@ -305,7 +309,7 @@ static struct process *open_while_paused(const char *handle, const struct proces
 
 /* Where a program may have so few descriptors open that no connection stays, nobody knows who has it open. */
 TEST(no_connection_can_stay) {
-  char handle[LINE], other[LINE];
+  char handle[LINE], other[LINE], wrong[LINE];
   begin("on");
   struct process *maker = start(swap), *known = start(swap), *user = start(swap);
   ask(maker, "crowd", NULL);
@@ -318,6 +322,10 @@ TEST(no_connection_can_stay) {
   ask(user, "close 0", NULL);
   ask(user, "close 1", NULL);
   await_counted(known, 0, "it is closed");
+  strcpy(wrong, handle);
+  memset(wrong + 32, '0', 16);                /* the key */
+  expect_error(user, opening(0, wrong), 400); /* the maker looks */
+  ask(maker, "fits 1 4194304", NULL);
   await_counted(maker, 8 * MIB, "it may be open");
   ask(maker, "free 0", NULL);
   await_counted(maker, 0, "it is freed");
@@ -343,18 +351,40 @@ TEST(a_maker_that_has_no_turn) {
   end(user, NULL);
 }
 
+/* The other one could not run beside it. The one that is refused takes its turns as before. */
+TEST(what_is_refused) {
+  char handle[LINE], order[32];
+  begin_with("on", "256M");
+  struct process *maker = start(swap), *other = start(swap);
+  ask(other, "alloc 0 199229440", NULL);
+  ask(maker, "alloc 0 90000000", NULL);
+  for (int i = 1; i < 4; i++) {
+    snprintf(order, sizeof order, "verify 0 %d", i);
+    expect_error(maker, "share 0", 2);
+    ask(other, "add 0 1", NULL);
+    ask(maker, "add 0 1", NULL);
+    ask(other, order, NULL);
+    ask(maker, order, NULL);
+  }
+  CHECK(process_log_count(maker, "no room") == 1);
+  ask(other, "free 0", NULL);
+  share(maker, 0, handle);
+  await_counted(maker, 86 * MIB, "now there is room");
+  end(maker, other);
+}
+
 /* An allocation that gets the memory of one that was shared has not the name of that. */
 TEST(what_was_freed_after_it_was_let_go) {
   char handle[LINE];
   begin("on");
   struct process *maker = start(swap), *user = start(swap);
-  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 0 2097152", NULL);
   share(maker, 0, handle);
   ask(user, opening(0, handle), NULL);
   ask(user, "close 0", NULL);
   await_pinned(0, "nobody has it open");
   ask(maker, "free 0", NULL);
-  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 0 2097152", NULL);
   expect_error(user, opening(0, handle), 400);
   end(maker, user);
 }

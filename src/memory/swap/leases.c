@@ -2,18 +2,19 @@
 #include "memory/swap/leases.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "common/abstract_socket.h"
 #include "common/clock.h"
-#include "common/text_file.h"
 #include "memory/forked.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
 
 struct lease {
   struct lease *next;
@@ -76,25 +77,16 @@ nfds_t leases_list(struct pollfd *awaited, nfds_t most) {
   return count;
 }
 
-/* A zombie has closed all that it had. */
-static bool has_ended(pid_t pid) {
-  char path[32], text[256];
-  if (kill(pid, 0) < 0 && errno == ESRCH)
-    return true;
-  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-  const char *name_end = text_file_read(AT_FDCWD, path, text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
-  return name_end && (strncmp(name_end, ") Z", 3) == 0 || strncmp(name_end, ") X", 3) == 0);
-}
-
+/* By its word; or of a process that can't be seen, by the end of the connection. */
 static bool is_over(struct lease *lease) {
-  if (lease->other.fd >= 0) {
-    bool ours = descriptor_is_ours(&lease->other);
-    ssize_t n = ours ? recv(lease->other.fd, &(char){0}, 1, MSG_DONTWAIT) : 0;
-    if (n > 0 || (n < 0 && errno == EAGAIN))
-      return n > 0;
-    descriptor_hang_up(&lease->other);
-  }
-  return !lease->pid || has_ended(lease->pid);
+  if (lease->other.fd < 0)
+    return false;
+  bool ours = descriptor_is_ours(&lease->other);
+  ssize_t n = ours ? recv(lease->other.fd, &(char){0}, 1, MSG_DONTWAIT) : 0;
+  if (n > 0 || (n < 0 && errno == EAGAIN))
+    return n > 0;
+  descriptor_hang_up(&lease->other);
+  return !lease->pid;
 }
 
 /* A process of which no end can be seen may have the memory open for as long as that is there. */
@@ -116,25 +108,62 @@ static void end(struct space *space, size_t i, struct lease *lease) {
   free(lease);
 }
 
-static bool look(struct space *space, size_t i) {
-  bool some_lost = false;
-  space_lock(space);
-  for (struct lease **link = &leases[i], *lease; (lease = *link);)
-    if (is_over(lease)) {
-      *link = lease->next;
-      end(space, i, lease);
-    } else {
-      some_lost |= lease->other.fd < 0;
-      link = &lease->next;
-    }
-  space_unlock(space);
-  return some_lost;
+static bool is_lost(const struct lease *lease, pid_t pid) { return lease->other.fd < 0 && lease->pid == pid; }
+
+/* Those that are over; and those of this process whose connection is lost. */
+static void end_all(pid_t ended) {
+  for (size_t i = 0; i < SPACES; i++) {
+    struct space *space = space_at(i);
+    space_lock(space);
+    for (struct lease **link = &leases[i], *lease; (lease = *link);)
+      if (is_over(lease) || is_lost(lease, ended)) {
+        *link = lease->next;
+        end(space, i, lease);
+      } else {
+        link = &lease->next;
+      }
+    space_unlock(space);
+  }
+}
+
+/* Of the processes whose connections are lost, the one with the next number. 0: there is none. */
+static pid_t next_lost(pid_t after) {
+  pid_t next = INT_MAX;
+  for (size_t i = 0; i < SPACES; i++) {
+    struct space *space = space_at(i);
+    space_lock(space);
+    for (const struct lease *lease = leases[i]; lease; lease = lease->next)
+      if (lease->other.fd < 0 && lease->pid > after && lease->pid < next)
+        next = lease->pid;
+    space_unlock(space);
+  }
+  return next == INT_MAX ? 0 : next;
+}
+
+struct process {
+  pid_t pid;
+  bool ended;
+};
+
+/* All of its threads, and it has closed all that it had. In doubt, it has not ended. */
+static void look_at_process(void *argument) {
+  struct process *process = argument;
+  struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, process->pid, 0), .events = POLLIN};
+  process->ended = end.fd < 0 ? errno == ESRCH : poll(&end, 1, 0) > 0;
+  if (end.fd >= 0)
+    syscall(SYS_close, end.fd);
 }
 
 bool leases_look(void) {
   bool some_lost = false;
-  for (size_t i = 0; i < SPACES; i++)
-    some_lost |= look(space_at(i), i);
+  end_all(0);
+  for (struct process process = {.pid = 0}; (process.pid = next_lost(process.pid));) {
+    descriptor_apart(look_at_process, &process);
+    if (process.ended)
+      end_all(process.pid);
+    else
+      some_lost = true;
+  }
   return some_lost;
 }
 

@@ -34,23 +34,29 @@ static CUresult hold(struct space *space, struct block *block) {
   return CUDA_SUCCESS;
 }
 
-/* The books are changed while nothing moves, as they say what the process' swap memory may have. */
-static CUresult hold_booked(struct space *space, struct block *block) {
-  uint64_t bytes = block->bytes;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  budget_release(space->device, BACKING_SWAP, bytes);
-  if (reserve_or_trim(space->device, BACKING_PINNED_SHARED, bytes) == 0) {
-    CUstreamCaptureMode mode = capture_relax();
-    space_lock(space);
-    result = hold(space, block);
-    space_unlock(space);
-    capture_unrelax(mode);
-    if (result != CUDA_SUCCESS)
-      budget_release(space->device, BACKING_PINNED_SHARED, bytes);
-  }
-  if (result != CUDA_SUCCESS)
-    budget_note(space->device, BACKING_SWAP, bytes);
-  return result;
+struct holding {
+  struct space *space;
+  struct block *block;
+  CUresult result;
+};
+
+/* Block and books change together, as these say what the process' swap memory may have. */
+static void hold_booked(void *argument) {
+  struct holding *holding = argument;
+  struct space *space = holding->space;
+  CUstreamCaptureMode mode = capture_relax();
+  space_lock(space);
+  holding->result = hold(space, holding->block);
+  if (holding->result == CUDA_SUCCESS)
+    budget_rebook(space->device, BACKING_SWAP, BACKING_PINNED_SHARED, holding->block->bytes);
+  space_unlock(space);
+  capture_unrelax(mode);
+}
+
+static CUresult hold_if_granted(struct space *space, struct block *block) {
+  struct holding holding = {.space = space, .block = block, .result = CUDA_ERROR_OUT_OF_MEMORY};
+  pin_or_trim(space->device, block->bytes, hold_booked, &holding);
+  return holding.result;
 }
 
 static bool is_held(struct space *space, const struct block *block) {
@@ -69,7 +75,7 @@ static void note_use(struct block *block) {
 CUresult lending_hold(struct extent *extent, struct lent_name *name) {
   struct block *block = extent->block;
   struct space *space = block->space;
-  CUresult result = is_held(space, block) ? CUDA_SUCCESS : hold_booked(space, block);
+  CUresult result = is_held(space, block) ? CUDA_SUCCESS : hold_if_granted(space, block);
   space_lock(space);
   if (result == CUDA_SUCCESS)
     note_use(block);
