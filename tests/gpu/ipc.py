@@ -90,6 +90,37 @@ def let_go(test, daemon, size):
             program.finish()
 
 
+def from_another_gpu(test, daemon, size):
+    """The memory of one GPU, opened by a program that computes on the other one, while a third takes turns with the maker."""
+    if len(daemon.status()["gpus"]) < 2:
+        raise harness.Skip("one GPU")
+    env, others = test.env(daemon, extra=SWAP), test.env(daemon, extra={**SWAP, "CUDA_VISIBLE_DEVICES": "1,0"})
+    with test.start("sharer", env=env) as maker, test.start("sharer", env=others) as user, \
+            test.start("sharer", env=env) as third:
+        for program in (maker, user, third):
+            program.expect("ready")
+        ask(maker, f"alloc 0 {size}")
+        ask(maker, f"alloc 1 {PRIVATE}")
+        ask(third, f"alloc 1 {PRIVATE}")
+        before = pinned_of(daemon, maker)
+        handle = ask(maker, "share 0")
+        for i in range(3):
+            ask(user, f"open 0 {handle}")
+            ask(user, f"verify 0 {2 * i}")
+            ask(third, "add 1 1")
+            ask(user, "add 0 1")
+            harness.check(pinned_of(daemon, maker) == before + size, "it is open, and does not count")
+            ask(maker, f"verify 0 {2 * i + 1}")
+            ask(maker, "add 0 1")
+            ask(third, f"verify 1 {i + 1}")
+            ask(user, f"verify 0 {2 * i + 2}")
+            ask(user, "close 0")
+            await_pinned(test, daemon, maker, before)
+        for program in (maker, user, third):
+            program.process.stdin.close()
+            program.finish()
+
+
 def tensors(test, daemon):
     with test.start("ipc_torch.py", env=test.env(daemon, extra=SWAP)) as program:
         program.expect("nothing is shared")
@@ -106,6 +137,7 @@ def cases(test):
         for size in SIZES:
             test.case(f"by_turns_{size}", lambda: by_turns(test, daemon, size))
         test.case("let_go", lambda: let_go(test, daemon, SIZES[-1]))
+        test.case("from_another_gpu", lambda: from_another_gpu(test, daemon, SIZES[-1]))
     with test.daemon(capacity="2G") as daemon:
         test.case("tensors_of_pytorch", lambda: tensors(test, daemon))
 
