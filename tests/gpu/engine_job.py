@@ -29,10 +29,34 @@ def jax_buffers(count):
     return step, bounds
 
 
+def look_at(tensors, answers):
+    for tensor in iter(tensors.get, None):
+        answers.put(tensor.min().item())
+        del tensor
+
+
+def send(buffers):
+    """All of it to another process, which looks at it, as a trainer gives its weights to a server."""
+    import torch.multiprocessing
+
+    context = torch.multiprocessing.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    process = context.Process(target=look_at, args=(tensors, answers))
+    process.start()
+    for i, buffer in enumerate(buffers):
+        tensors.put(buffer)
+        assert answers.get(timeout=60) == i
+    tensors.put(None)
+    process.join(60)
+    assert process.exitcode == 0, process.exitcode
+
+
 def torch_buffers(count):
     import torch
 
     buffers = [torch.full((count,), float(i), device="cuda") for i in range(PARTS)]
+    if os.environ.get("ENGINE_TORCH_SENT"):
+        send(buffers)
 
     def step():
         for buffer in buffers:
@@ -113,4 +137,5 @@ def main():
     print("ok", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

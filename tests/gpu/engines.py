@@ -1,6 +1,8 @@
 """Real engines, as their users start them: two programs of one engine, whose memory does not fit together, work by turns;
 both compute right, and what the one that is away has on the card is what can't leave. Of engines that are not there,
 the patterns in which they allocate: allocators.c."""
+import os
+
 import harness
 
 ROUNDS = 4
@@ -17,6 +19,7 @@ ENGINES = {
     "torch": ("torch", {}),
     "torch_expandable": ("torch", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
     "torch_async": ("torch", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
+    "torch_sent": ("torch", {"ENGINE_TORCH_SENT": "1"}),
     "cupy": ("cupy", {}),
     "cupy_async": ("cupy", {"ENGINE_CUPY_ASYNC": "1"}),
     "numba": ("numba", {}),
@@ -28,6 +31,12 @@ def used_by(daemon, program):
     return harness.jobs_of(daemon.status())[program.pid]["used_bytes"]
 
 
+def await_let_go(test, daemon, program):
+    """What another process has had open stays for a moment after it has closed it."""
+    while harness.jobs_of(daemon.status())[program.pid]["pinned_bytes"] > (1 - LEAVES) * used_by(daemon, program):
+        test.budget.clip(1)
+
+
 def by_turns(test, daemon, program, engine, settings=None):
     env = test.env(daemon, extra=settings)
     daemon.ctl("set-capacity", f"{CAPACITY >> 20}M")
@@ -36,6 +45,9 @@ def by_turns(test, daemon, program, engine, settings=None):
         one.expect("ready")
         other.expect("ready")
         used = max(used_by(daemon, one), used_by(daemon, other))
+        if settings and "ENGINE_TORCH_SENT" in settings:
+            await_let_go(test, daemon, one)
+            await_let_go(test, daemon, other)
         daemon.ctl("set-capacity", f"{used + ROOM >> 20}M")
         stayed = used
         for _ in range(ROUNDS):
@@ -56,6 +68,8 @@ def cases(test):
     # Not auto: there jobs whose memory pages may run together for a second, until it is seen to be touched.
     with test.daemon(mode="on", tq_s=0.1, capacity=f"{CAPACITY >> 20}M") as daemon:
         for name, (engine, settings) in ENGINES.items():
+            if name == "torch_sent" and os.environ.get("GS_TEST_MEMORY") == "managed":
+                continue  # unified memory can't be shared
             test.case(name, lambda: by_turns(test, daemon, "engine_job.py", engine, settings))
         for name in PATTERNS:
             test.case(name, lambda: by_turns(test, daemon, "allocators", name))
