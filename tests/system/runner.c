@@ -126,27 +126,41 @@ _Noreturn static void run_here(const struct test *test) {
   _exit(0);
 }
 
-/* We are the subreaper: whatever the test's process left running is our child now. Returns how many. */
-static int kill_leftovers(void) {
+/* -1: there is none. */
+static pid_t first_child(void) {
   char path[64];
-  int killed = 0;
+  int pid = -1;
   snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
-  while (waitpid(-1, NULL, WNOHANG) > 0) /* those that have ended on their own are nobody's fault */
-    ;
-  for (;;) {
-    FILE *children = fopen(path, "r");
-    int pid, found = 0;
-    while (children && fscanf(children, "%d", &pid) == 1) {
-      found++;
+  FILE *children = fopen(path, "r");
+  if (children && fscanf(children, "%d", &pid) != 1)
+    pid = -1;
+  if (children)
+    fclose(children);
+  return pid;
+}
+
+static bool ends_until(pid_t pid, uint64_t deadline_ns) {
+  struct pollfd ended = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+  bool ends = poll(&ended, 1, deadline_left_ms(deadline_ns)) > 0;
+  close(ended.fd);
+  return ends && waitpid(pid, NULL, 0) == pid;
+}
+
+#define ENDING_S 5
+
+/* We are the subreaper: whatever the test's process left running is our child now. What is about to end, as
+ * the daemon that it belonged to has ended, is nobody's fault. Returns how many others there were. */
+static int kill_leftovers(void) {
+  uint64_t deadline_ns = deadline_in(ENDING_S);
+  int killed = 0;
+  pid_t pid;
+  while ((pid = first_child()) > 0)
+    if (!ends_until(pid, deadline_ns)) {
       kill(pid, SIGKILL);
-    }
-    if (children)
-      fclose(children);
-    if (!found)
-      return killed;
-    while (waitpid(-1, NULL, 0) > 0)
+      waitpid(pid, NULL, 0);
       killed++;
-  }
+    }
+  return killed;
 }
 
 /* Wait status of the child; SIGKILLs it at the limit. */
