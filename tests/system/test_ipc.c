@@ -368,6 +368,7 @@ TEST(what_is_refused) {
   }
   CHECK(process_log_count(maker, "no room") == 1);
   ask(other, "free 0", NULL);
+  ask(other, "fits 0 4194304", NULL); /* the daemon hears of it */
   share(maker, 0, handle);
   await_counted(maker, 86 * MIB, "now there is room");
   end(maker, other);
