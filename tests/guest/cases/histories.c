@@ -30,8 +30,8 @@
 #include <sys/prctl.h>
 #endif
 
-/* Whether descriptors of others may be, for a moment, at numbers of the program's: the library's in a sandbox,
- * the driver's where it makes memory that can be passed. */
+/* Whether descriptors of others may be, for a moment, at numbers of the program's: the library's in a
+ * sandbox, the driver's where it makes memory that can be passed. */
 #ifdef SANDBOX
 static int may_pass = 1;
 #else
