@@ -285,6 +285,12 @@ TEST(processes_that_do_not_say_that_they_have_closed_it) {
   end(maker, NULL);
 }
 
+static void open_until_it_is_let_go(struct process *user, const char *handle) {
+  ask(user, opening(0, handle), NULL);
+  ask(user, "close 0", NULL);
+  await_pinned(0, "nobody has it open");
+}
+
 static bool has_waited(const struct scene_status *status, const void *user) {
   (void)status;
   return process_log_count(user, "waits for the turn") > 0;
@@ -297,9 +303,7 @@ static bool is_idle(const struct scene_status *status, const void *process) {
 static struct process *open_while_paused(const char *handle, const struct process *maker) {
   static const char *const logging[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_LOG=info", NULL};
   struct process *user = start(logging);
-  ask(user, opening(0, handle), NULL);
-  ask(user, "close 0", NULL);
-  await_pinned(0, "nobody has it open");
+  open_until_it_is_let_go(user, handle);
   CHECK(scene_ctl(&scene, NULL, 0, "pause", "1", NULL) == 0);
   scene_await(&scene, is_idle, maker, "it has stopped");
   process_say(user, opening(0, handle));
@@ -381,9 +385,7 @@ TEST(what_was_freed_after_it_was_let_go) {
   struct process *maker = start(swap), *user = start(swap);
   ask(maker, "alloc 0 2097152", NULL);
   share(maker, 0, handle);
-  ask(user, opening(0, handle), NULL);
-  ask(user, "close 0", NULL);
-  await_pinned(0, "nobody has it open");
+  open_until_it_is_let_go(user, handle);
   ask(maker, "free 0", NULL);
   ask(maker, "alloc 0 2097152", NULL);
   expect_error(user, opening(0, handle), 400);
@@ -568,8 +570,6 @@ TEST(descriptors_are_closed) {
   end(maker, user);
 }
 
-/* Memory that has come from another process the driver does not export again: only what it came with can be
- * passed on. If the program has closed that, the handle is refused, and the memory is as it was. */
 static void take_turns(struct process *maker, struct process *other) {
   for (int i = 1; i < 4; i++) {
     char order[32];
@@ -581,6 +581,8 @@ static void take_turns(struct process *maker, struct process *other) {
   ask(maker, "add 0 1", NULL);
 }
 
+/* Memory that has come from another process the driver does not export again: only what it came with can be
+ * passed on. If the program has closed that, the handle is refused, and the memory is as it was. */
 static void share_what_was_passed_on(bool closes) {
   char handle[LINE];
   begin("on");
@@ -617,9 +619,7 @@ TEST(memory_that_is_lent_again_was_not_passed_on) {
   ask(maker, "alloc 1 67108864", NULL);
   ask(maker, "alloc 0 33554432", NULL);
   share(maker, 0, handle);
-  ask(other, opening(1, handle), NULL);
-  ask(other, "close 1", NULL);
-  await_pinned(0, "nobody has it open");
+  open_until_it_is_let_go(other, handle);
   ask(other, "alloc 0 109051904", NULL);
   take_turns(maker, other);
   CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_copied_out_bytes] >= 32 * MIB, "nothing has left");

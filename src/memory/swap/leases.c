@@ -34,6 +34,13 @@ static struct lease *find(struct lease *lease, uint64_t name) {
   return lease;
 }
 
+struct block *lent_find(struct block *newest, uint64_t name) {
+  struct block *block = newest;
+  while (block && block->lent.name != name)
+    block = block->older;
+  return block;
+}
+
 bool lease_begin(struct block *block, const struct descriptor *other) {
   struct lease **list = &leases[space_number(block->space)];
   struct lease *new = descriptor_may_stay(other) ? malloc(sizeof *new) : NULL;
@@ -50,7 +57,7 @@ bool leases_has(const struct block *block) {
 }
 
 bool leases_keep_bytes(const struct block *block) {
-  struct lease *first = block->lent.name ? find(leases[space_number(block->space)], block->lent.name) : NULL;
+  struct lease *first = find(leases[space_number(block->space)], block->lent.name);
   for (struct lease *lease = first; lease; lease = find(lease->next, block->lent.name)) {
     lease->bytes = block->bytes;
     lease->held = block->held;
@@ -91,9 +98,7 @@ static bool is_over(struct lease *lease) {
 
 /* A process of which no end can be seen may have the memory open for as long as that is there. */
 static void note_end(struct space *space, const struct lease *lease) {
-  struct block *block = space->held;
-  while (block && block->lent.name != lease->name)
-    block = block->older;
+  struct block *block = lent_find(space->held, lease->name);
   if (block) {
     block->lent.used_ns = clock_now_ns();
     block->lent.stays |= lease->other.fd < 0 && !lease->pid;

@@ -15,6 +15,10 @@
 #include "common/descriptor.h"
 #include "memory/swap/space.h"
 
+/* The block of this name (struct lent), in a list of a space. NULL: it is not there. With the space's lock
+ * held. */
+struct block *lent_find(struct block *newest, uint64_t name);
+
 /* Takes the connection over. False: it can't be kept, and stays the caller's. With the space's lock held. */
 bool lease_begin(struct block *block, const struct descriptor *other);
 

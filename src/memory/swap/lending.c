@@ -127,21 +127,14 @@ uint64_t lending_let_go(uint64_t now_ns) {
 
 /* ---- lending ---- */
 
-static struct block *find_in(struct block *newest, uint64_t name) {
-  struct block *block = newest;
-  while (block && block->lent.name != name)
-    block = block->older;
-  return block;
-}
-
 /* With the mutex held. NULL: it has ended. */
 static struct block *find(struct space *space, uint64_t name) {
-  struct block *block = name ? find_in(space->held, name) : NULL;
-  return block || !name ? block : find_in(space->newest, name);
+  struct block *block = lent_find(space->held, name);
+  return block ? block : lent_find(space->newest, name);
 }
 
 int lending_begin(const struct lent_name *name, CUdeviceptr *allocation) {
-  if (name->space >= SPACES)
+  if (name->space >= SPACES || !name->name)
     return -ENOENT;
   struct space *space = space_at(name->space);
   space_lock(space);
