@@ -16,6 +16,17 @@ def ask(program, order):
     return line[5:]
 
 
+def await_ready(*programs):
+    for program in programs:
+        program.expect("ready")
+
+
+def end(*programs):
+    for program in programs:
+        program.process.stdin.close()
+        program.finish()
+
+
 def pinned_of(daemon, program):
     return harness.jobs_of(daemon.status())[program.pid]["pinned_bytes"]
 
@@ -24,8 +35,7 @@ def by_turns(test, daemon, size):
     env = test.env(daemon, extra=SWAP)
     with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user, \
             test.start("sharer", env=env) as third:
-        for program in (maker, user, third):
-            program.expect("ready")
+        await_ready(maker, user, third)
         ask(maker, f"alloc 1 {PRIVATE}")
         ask(user, f"alloc 1 {PRIVATE}")
         ask(maker, f"alloc 0 {size}")
@@ -51,9 +61,7 @@ def by_turns(test, daemon, size):
         ask(third, "close 0")
         while pinned_of(daemon, maker) > counted - size:
             test.budget.clip(1)
-        for program in (maker, user, third):
-            program.process.stdin.close()
-            program.finish()
+        end(maker, user, third)
 
 
 def await_pinned(test, daemon, program, expected):
@@ -65,8 +73,7 @@ def let_go(test, daemon, size):
     """What nobody has open any more leaves the card for a job that needs that, and is opened again from there."""
     env = test.env(daemon, extra=SWAP)
     with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user:
-        for program in (maker, user):
-            program.expect("ready")
+        await_ready(maker, user)
         ask(maker, f"alloc 0 {size}")
         before = pinned_of(daemon, maker)
         handle = ask(maker, "share 0")
@@ -85,9 +92,7 @@ def let_go(test, daemon, size):
             harness.check(harness.moved_of(daemon.status()) >= moved + size // 2, "it has not left the card")
             ask(user, "add 1 1")
             ask(user, "free 1")
-        for program in (maker, user):
-            program.process.stdin.close()
-            program.finish()
+        end(maker, user)
 
 
 def from_another_gpu(test, daemon, size):
@@ -97,8 +102,7 @@ def from_another_gpu(test, daemon, size):
     env, others = test.env(daemon, extra=SWAP), test.env(daemon, extra={**SWAP, "CUDA_VISIBLE_DEVICES": "1,0"})
     with test.start("sharer", env=env) as maker, test.start("sharer", env=others) as user, \
             test.start("sharer", env=env) as third:
-        for program in (maker, user, third):
-            program.expect("ready")
+        await_ready(maker, user, third)
         ask(maker, f"alloc 0 {size}")
         ask(maker, f"alloc 1 {PRIVATE}")
         ask(third, f"alloc 1 {PRIVATE}")
@@ -116,9 +120,7 @@ def from_another_gpu(test, daemon, size):
             ask(user, f"verify 0 {2 * i + 2}")
             ask(user, "close 0")
             await_pinned(test, daemon, maker, before)
-        for program in (maker, user, third):
-            program.process.stdin.close()
-            program.finish()
+        end(maker, user, third)
 
 
 def tensors(test, daemon):
