@@ -256,14 +256,20 @@ static void stop_job(struct job *victim) {
   victim->stopped_until_ns = clock_now_ns() + between(1, STOPPED_MAX_NS);
 }
 
+static bool is_back(const struct scene_status *status, const void *process) {
+  return scene_job_known(status, process) || process_ended(process);
+}
+
 static void finish_jobs(void) {
   if (away_until_ns)
     bring_back_daemon();
   set(GS_SET_CAPACITY, &capacity_bytes, history->capacity_most);
   for (int i = 0; i < count; i++) {
     continue_job(&jobs[i]);
-    if (jobs[i].is_paused)
+    if (jobs[i].is_paused) {
+      scene_await(&scene, is_back, jobs[i].process, "who was stopped meanwhile comes back");
       jobs[i].is_paused = !set_term(&jobs[i], GS_TERM_PAUSED, 0);
+    }
     process_close_input(jobs[i].process);
   }
   for (int i = 0; i < count; i++) {
