@@ -52,15 +52,15 @@ struct descriptor abstract_accept(const struct descriptor *listening, struct abs
     errno = EBADF;
     return DESCRIPTOR_NONE;
   }
-  return descriptor_keep(accept4(listening->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), is_accepted,
-                         &name);
+  long fd = syscall(SYS_accept4, listening->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  return descriptor_keep((int)fd, is_accepted, &name); /* descriptor.c says why a system call */
 }
 
 struct descriptor abstract_connect(struct abstract_name name) {
   struct sockaddr_un address;
   socklen_t size = set_address(&address, name);
   struct descriptor made = wire_socket_as_guest();
-  if (made.fd >= 0 && connect(made.fd, (struct sockaddr *)&address, size) < 0)
+  if (made.fd >= 0 && syscall(SYS_connect, made.fd, &address, size) < 0)
     descriptor_close(&made);
   return made;
 }

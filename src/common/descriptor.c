@@ -21,12 +21,15 @@
 
 #define TOP 16 /* numbers below a low limit that we use instead */
 
-/* Why system calls open and close: who watches those of the C library (a sanitizer) knows one table only, and
- * our threads have others. Besides, open(2) and close(2) are cancellation points. */
+/* Why system calls give, take and look at numbers, here and in wire.c and abstract_socket.c: a sanitizer that
+ * watches those of the C library knows one table only, and our threads have others. Besides, open(2),
+ * close(2) and connect(2) are cancellation points. */
+
+static bool look_at(int fd, struct stat *file) { return syscall(SYS_fstat, fd, file) == 0; }
 
 struct descriptor descriptor_identify(int fd) {
   struct stat file;
-  if (fd < 0 || fstat(fd, &file) < 0)
+  if (fd < 0 || !look_at(fd, &file))
     return DESCRIPTOR_NONE;
   return (struct descriptor){
       .fd = fd, .type = file.st_mode & S_IFMT, .device = file.st_dev, .inode = file.st_ino};
@@ -39,6 +42,8 @@ static int least_number(void) {
   return limit.rlim_cur > 2 * TOP ? (int)limit.rlim_cur - TOP : STDERR_FILENO + 1;
 }
 
+static int duplicate(int fd, int least) { return (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, least); }
+
 static bool is_same(const struct descriptor *a, const struct descriptor *b) {
   return a->type == b->type && a->device == b->device && a->inode == b->inode;
 }
@@ -49,9 +54,9 @@ struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argu
     errno = fd < 0 ? errno : EBADF;
     return high;
   }
-  int moved = fcntl(fd, F_DUPFD_CLOEXEC, least_number());
+  int moved = duplicate(fd, least_number());
   if (moved < 0)
-    moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* all numbers up there are taken */
+    moved = duplicate(fd, STDERR_FILENO + 1); /* all numbers up there are taken */
   high = descriptor_identify(moved);
   if (high.fd >= 0 && !is_same(&high, &low)) {
     struct descriptor now = descriptor_identify(fd);
@@ -73,7 +78,7 @@ bool descriptor_may_stay(const struct descriptor *descriptor) {
 
 static bool is_at(int fd, const void *path) {
   struct stat file, named;
-  return fstat(fd, &file) == 0 && stat(path, &named) == 0 && file.st_dev == named.st_dev &&
+  return look_at(fd, &file) && stat(path, &named) == 0 && file.st_dev == named.st_dev &&
          file.st_ino == named.st_ino;
 }
 

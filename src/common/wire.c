@@ -253,7 +253,7 @@ int wire_connect_as_guest(const char *path, struct descriptor *kept) {
   struct descriptor made = wire_socket_as_guest();
   if (made.fd < 0)
     return -errno;
-  if (connect(made.fd, (struct sockaddr *)&address, sizeof address) < 0) {
+  if (syscall(SYS_connect, made.fd, &address, sizeof address) < 0) {
     err = -errno;
     descriptor_close(&made);
     return err;
