@@ -8,6 +8,8 @@ import types
 
 cuda = ctypes.CDLL("libcuda.so.1")
 LIVE, ACTIVATION, COUNT = 16 << 20, 16 << 20, 4
+WINDOW_S = 0.5  # less than from one turn's looks to the next turn's
+PACE = 20  # iterations in that time: with fewer, a starved program may be looked at in one of its moments only
 mode = sys.argv[1]
 
 
@@ -19,7 +21,8 @@ def call(name, *arguments):
 
 class Allocator:
     def __init__(self):
-        self.used, self.free, self.emptied, self.wrong, self.told = 0, [], 0, 0, []
+        self.used, self.free, self.emptied, self.wrong = 0, [], 0, 0
+        self.told, self.iterations = [], []  # what, and since when
         self.capturing = False
 
     def take(self, size):
@@ -31,17 +34,26 @@ class Allocator:
         return address
 
     def tell(self, device):
-        self.told.append(self.used)
+        self.told.append((self.used, time.monotonic()))
         return self.used
 
-    def empty(self):
-        """Where there is least of what has been told, or it has not changed."""
-        least, rise = min(self.told), max(self.told) - min(self.told)
+    def lately(self, what):
+        return [value for value, since in what if since > time.monotonic() - WINDOW_S]
+
+    def is_wrong(self):
+        """The right moment is where there is least of what has been told, or where it has not changed."""
         if mode == "captures":  # before and after the capture nothing need have risen
-            self.wrong += self.capturing
-        elif (rise > least // 8) == (mode == "flat") or self.used > least + rise // 8:
-            self.wrong += 1
-        self.told = []
+            return self.capturing
+        told = self.lately(self.told) or [self.used]
+        least, rise = min(told), max(told) - min(told)
+        if mode == "flat":
+            return rise > least // 8
+        steady = len(self.lately(self.iterations)) >= PACE
+        return steady and (rise <= least // 8 or self.used > least + rise // 8)
+
+    def empty(self):
+        self.wrong += self.is_wrong()
+        self.told, self.iterations = [], []
         self.emptied += 1
         while self.free:
             call("cuMemFree_v2", self.free.pop())
@@ -72,15 +84,16 @@ def main():
     call("cuMemsetD32_v2", live, ctypes.c_uint(7), ctypes.c_size_t(LIVE // 4))
     time_ns = ctypes.c_uint64(1000000)
     parameters = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(time_ns), ctypes.c_void_p))
-    events = [ctypes.c_void_p(), ctypes.c_void_p()]
+    events = [ctypes.c_void_p() for _ in range(2 * COUNT)]
     for event in events:
         call("cuEventCreate", ctypes.byref(event), 0)
 
     def keep_pace():
-        """Two steps ahead of the GPU, which is never idle: else the turn would be given back."""
+        """Two iterations ahead of the GPU, which is never idle: else the turn would be given back. And no longer in
+        one moment than in another."""
         call("cuEventSynchronize", events[0])
         call("cuEventRecord", events[0], None)
-        events.reverse()
+        events.append(events.pop(0))
 
     def iterate(launches):
         taken = []
@@ -89,17 +102,17 @@ def main():
             if launches:
                 call("cuMemsetD32_v2", taken[-1], ctypes.c_uint(1), ctypes.c_size_t(ACTIVATION // 4))
                 call("cuLaunchKernel", spin, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+                keep_pace()
             else:
                 time.sleep(0.001)
-        if launches:
-            keep_pace()
         for address in taken:
             allocator.free.append(address)
             allocator.used -= ACTIVATION
+        allocator.iterations.append((1, time.monotonic()))
 
     iterate(True)
     if mode == "flat":
-        allocator.told = [allocator.used]  # a slow machine has told of the rise by now
+        allocator.told = []  # a slow machine has told of the rise by now
     before = allocator.emptied
     print("begun", flush=True)
     if mode == "captures":
