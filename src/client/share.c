@@ -13,6 +13,7 @@
 #include "client/client.h"
 #include "client/client_state.h"
 #include "common/clock.h"
+#include "common/futex.h"
 #include "common/lock.h"
 #include "gate/capture.h"
 #include "gate/gate.h"
@@ -78,19 +79,26 @@ static void turn(struct gpu *gpu, int rest) {
   gpu->rest = rest;
 }
 
-/* For those that ask client_await_go. */
-static _Atomic bool rests[GS_GPUS_PER_CLIENT];
+/* For those that ask client_await_go. A futex each. */
+static _Atomic uint32_t rests[GS_GPUS_PER_CLIENT];
 
 bool share_stands_still(const struct gpu *gpu) { return gpu->rest || atomic_load(&rests[gpu->device]); }
 
 void client_await_go(CUdevice device) {
   struct gpu *gpu = client_gpu(device);
-  while (gpu && atomic_load(&rests[device])) {
-    lock_take(&client.lock);
-    condition_wake_all(&gpu->changed);
-    lock_release(&client.lock);
-    clock_sleep(NS_PER_MS / 5);
-  }
+  if (!gpu || !atomic_load(&rests[device]))
+    return;
+  lock_take(&client.lock); /* the worker sees that a stop is forbidden */
+  condition_wake_all(&gpu->changed);
+  lock_release(&client.lock);
+  while (atomic_load(&rests[device]))
+    futex_wait(&rests[device], true, UINT64_MAX);
+}
+
+static void set_rests(CUdevice device, bool value) {
+  atomic_store(&rests[device], value);
+  if (!value)
+    futex_wake(&rests[device], INT32_MAX);
 }
 
 void share_fork_child(void) {
@@ -100,9 +108,9 @@ void share_fork_child(void) {
 
 /* Lock not held. */
 static bool stop_work(CUdevice device) {
-  atomic_store(&rests[device], true);
+  set_rests(device, true);
   bool stopped = !gate_stop_is_forbidden() && preempt_stop(device) == 0;
-  atomic_store(&rests[device], stopped);
+  set_rests(device, stopped);
   return stopped;
 }
 
@@ -132,7 +140,7 @@ void share_go_on(struct gpu *gpu) {
     preempt_go(gpu->device); /* an error is logged there, and ends all stopping */
   else
     gate_open(gpu->device);
-  atomic_store(&rests[gpu->device], false);
+  set_rests(gpu->device, false);
   lock_take(&client.lock);
   turn(gpu, RUNS);
 }
