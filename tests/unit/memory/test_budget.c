@@ -36,10 +36,9 @@ struct memory_bounds client_bounds(CUdevice device) {
   return bounds;
 }
 
-static void (*on_capacity)(void);
+static void (*_Atomic on_capacity)(void);
 uint64_t client_capacity(CUdevice device) {
-  void (*called)(void) = on_capacity;
-  on_capacity = NULL; /* once */
+  void (*called)(void) = atomic_exchange(&on_capacity, NULL); /* once */
   if (called)
     called();
   return device == 0 ? capacity_bytes : 0;
