@@ -24,10 +24,11 @@ struct gate {
   _Atomic uint32_t waiting; /* threads in wait_open since the last opening */
   _Atomic uint64_t keeps;   /* lower gates that they need, too */
   uint32_t openings;
-  _Atomic uint64_t links;   /* other gates that calls for this one have to pass */
-  _Atomic uint64_t reached; /* see gate_reached_from */
-  _Atomic uint64_t pulses;  /* so far */
-  _Atomic uint64_t permit;  /* the number of the pulse in force; 0: none */
+  _Atomic uint64_t links;          /* other gates that calls for this one have to pass */
+  _Atomic uint64_t reached;        /* see gate_reached_from */
+  _Atomic uint64_t pulses;         /* so far */
+  _Atomic uint64_t permit;         /* the number of the pulse in force; 0: none */
+  struct gate_slot *_Atomic alone; /* of the only thread that may pass; NULL: all may */
 };
 
 static struct gate gates[GS_GPUS_PER_CLIENT];
@@ -36,7 +37,7 @@ static struct gate gates[GS_GPUS_PER_CLIENT];
 _Atomic uint32_t gate_all_open;
 _Atomic uint32_t gate_several;
 
-/* Serializes changes of `used`, `open` and `watched` with the sum of them, gate_all_open; and of
+/* Serializes changes of `used`, `open`, `watched` and `alone` with the sum of them, gate_all_open; and of
  * `waiting`, `keeps` and `openings`. */
 static struct lock lock = LOCK(LOCK_GATE);
 
@@ -49,7 +50,7 @@ static void sum_up(void) {
   for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
     if (atomic_load(&g->used)) {
       count++;
-      open += atomic_load(&g->open);
+      open += atomic_load(&g->open) && !atomic_load(&g->alone);
       watched += atomic_load(&g->watched);
     }
   bool all_open = count > 0 && open == count;
@@ -109,7 +110,38 @@ void gate_open(CUdevice device) {
 bool gate_close(CUdevice device, uint64_t timeout_ns) {
   set_open(gate_of(device), 0);
   slots_barrier();
-  return slots_wait_empty(timeout_ns);
+  return slots_wait_empty(NULL, timeout_ns);
+}
+
+/* Of them; false: another thread is alone at one. */
+static bool set_alone(uint64_t devices, struct gate_slot *slot) {
+  bool can = true;
+  lock_take(&lock);
+  for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
+    can &= !slot || !(devices >> (g - gates) & 1) || !atomic_load(&g->alone);
+  for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT && can; g++)
+    if (devices >> (g - gates) & 1)
+      atomic_store(&g->alone, slot);
+  sum_up();
+  lock_release(&lock);
+  return can;
+}
+
+bool gate_alone(uint64_t devices, uint64_t timeout_ns) {
+  if (!set_alone(devices, slots_mine()))
+    return false;
+  slots_barrier();
+  if (slots_wait_empty(slots_mine(), timeout_ns))
+    return true;
+  gate_together(devices);
+  return false;
+}
+
+void gate_together(uint64_t devices) {
+  set_alone(devices, NULL);
+  for (struct gate *g = gates; g < gates + GS_GPUS_PER_CLIENT; g++)
+    if (devices >> (g - gates) & 1)
+      wake(g);
 }
 
 bool gate_is_open(CUdevice device) { return atomic_load(&gate_of(device)->open); }
@@ -125,7 +157,7 @@ void gate_pulse(CUdevice device) {
 bool gate_revoke_pulse(CUdevice device, uint64_t timeout_ns) {
   atomic_store(&gate_of(device)->permit, 0);
   slots_barrier();
-  return slots_wait_empty(timeout_ns);
+  return slots_wait_empty(NULL, timeout_ns);
 }
 
 CUdevice gate_device_of(CUstream stream) {
@@ -183,6 +215,9 @@ static void passage_begin(struct passage *passage, CUdevice device, uint64_t oth
 /* A gate that is no longer used: this is the child of a fork by a signal handler, within the wait. */
 static bool may_pass(const struct passage *passage, CUdevice device) {
   struct gate *gate = &gates[device];
+  struct gate_slot *alone = atomic_load(&gate->alone);
+  if (alone && alone != gate_slot)
+    return false;
   return atomic_load(&gate->open) || !atomic_load(&gate->used) ||
          atomic_load(&gate->permit) > passage->pulses[device];
 }

@@ -55,6 +55,14 @@ extern _Atomic uint32_t gate_all_open __attribute__((visibility("hidden")));   /
 extern _Atomic uint32_t gate_several __attribute__((visibility("hidden")));    /* GPUs in use: two or more */
 extern _Atomic bool gate_has_membarrier __attribute__((visibility("hidden"))); /* false: calls fence */
 
+/* A call in flight. A thread that has left it by a jump, or has ended, does not go on with it. */
+struct gate_call {
+  struct gate_slot *slot; /* NULL: none */
+  uint64_t calls;
+};
+struct gate_call gate_call_mine(void);
+bool gate_call_goes_on(const struct gate_call *call);
+
 void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame);
 void gate_leave_slow(void);
 
@@ -158,6 +166,12 @@ void gate_open(CUdevice device);
 bool gate_close(CUdevice device, uint64_t timeout_ns);
 
 bool gate_is_open(CUdevice device);
+
+/* The calling thread's call is in flight: no other thread's is from here on, and those that come wait, until
+ * gate_together. The caller has blocked signals, as a handler might leave this by a jump. False, with
+ * everything as before, if another call is in flight after timeout_ns, or another thread is alone. */
+bool gate_alone(uint64_t devices, uint64_t timeout_ns);
+void gate_together(uint64_t devices);
 
 /* The next call for the device is told to gate_port.submits, or it need not be any more. All calls that have
  * been let through before are known to gate_calls() and gate_in_flight() when this has returned. */

@@ -163,13 +163,23 @@ static bool wait_for_slot(struct gate_slot *slot, uint64_t deadline_ns) {
   }
 }
 
-bool slots_wait_empty(uint64_t timeout_ns) {
+bool slots_wait_empty(const struct gate_slot *but, uint64_t timeout_ns) {
   uint64_t now_ns = clock_now_ns();
   uint64_t deadline_ns = timeout_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + timeout_ns;
   for (struct gate_slot *slot = atomic_load_explicit(&slots, memory_order_acquire); slot; slot = slot->next)
-    if (!wait_for_slot(slot, deadline_ns))
+    if (slot != but && !wait_for_slot(slot, deadline_ns))
       return false;
   return true;
+}
+
+struct gate_call gate_call_mine(void) {
+  struct gate_slot *slot = slots_mine();
+  return (struct gate_call){slot, calls_of(slot)};
+}
+
+bool gate_call_goes_on(const struct gate_call *call) {
+  return call->slot && atomic_load(&call->slot->in_flight) && calls_of(call->slot) == call->calls &&
+         !is_gone(atomic_load(&call->slot->thread));
 }
 
 uint64_t gate_calls(void) {

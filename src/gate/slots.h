@@ -7,9 +7,9 @@
 /* This thread's slot, made on first use; never NULL. */
 struct gate_slot *slots_mine(void);
 
-/* Wait until every call in flight now has left. False after timeout_ns. Call after the gate is shut and
- * slots_barrier() has run. */
-bool slots_wait_empty(uint64_t timeout_ns);
+/* Wait until every call in flight now has left, but for that of one slot, if any. False after timeout_ns.
+ * Call after the gate is shut and slots_barrier() has run. */
+bool slots_wait_empty(const struct gate_slot *but, uint64_t timeout_ns);
 
 /* A call has left while a gate was shut: wake the waiter. */
 void slots_notify(void);

@@ -33,7 +33,10 @@
 #include "memory/swap/handles.h"
 #include "memory/swap/swap.h"
 
-#define CAPTURES_NS (5 * NS_PER_S) /* how long an export waits for captures to end */
+#define CAPTURES_NS (5 * NS_PER_S)      /* how long an export waits for captures to end */
+#define ALONE_FIRST_NS (20 * NS_PER_MS) /* how long other threads wait for an export, at first */
+#define ALONE_LAST_NS (10 * NS_PER_S)
+#define LEFT_NS (100 * NS_PER_MS) /* between looks whether an export has been left by a jump */
 
 /* Handles of ours count up from here: no address, and no small number. */
 #define FIRST_HANDLE (UINT64_C(0x6770) << 48)
@@ -47,7 +50,6 @@ struct physical {
   CUdevice device;
   enum backing backing; /* without a block: of its bytes in the budget */
   bool mapped;          /* it is, or was: work may use it */
-  bool settling;        /* a thread makes it the driver's own */
 };
 
 struct mapping {
@@ -616,6 +618,9 @@ struct exchange {
   CUmemGenericAllocationHandle real;
   CUresult result;
   bool made;
+  bool alone; /* no work uses it */
+  bool again; /* not now: another thread is at it, or there is work all the time */
+  uint64_t patience_ns;
 };
 
 static CUresult make_real(void *argument) {
@@ -636,19 +641,20 @@ static void drop_entries(const struct physical *physical) {
   }
 }
 
-/* Its bytes are booked as pinned by now. */
+/* Memory and books change together, as these say what the process' swap memory may have. */
 static void exchange_block(void *argument) {
   struct exchange *exchange = argument;
   struct physical *physical = exchange->physical;
   lock_take(&lock);
   exchange->result = CUDA_SUCCESS;
-  if (physical->block) {
+  exchange->again = physical->mapped && !exchange->alone; /* it has been mapped meanwhile */
+  if (physical->block && !exchange->again) {
     exchange->result = handle_block_exchange(physical->block, make_real, exchange, &exchange->real);
     exchange->made = exchange->result == CUDA_SUCCESS;
   }
   if (exchange->made) {
     drop_entries(physical);
-    budget_note(physical->device, BACKING_SWAP, physical->bytes); /* the end of the block gives them back */
+    budget_note(physical->device, BACKING_PINNED_SHARED, physical->bytes);
     handle_block_end(physical->block);
     physical->block = NULL;
     physical->backing = BACKING_PINNED_SHARED;
@@ -674,40 +680,55 @@ static void let_go(struct physical *physical) {
   lock_release(&lock);
 }
 
-static void book_as_pinned(void *argument) {
-  const struct physical *held = argument;
-  budget_rebook(held->device, BACKING_SWAP, BACKING_PINNED_SHARED, held->bytes);
+static bool is_mapped(const struct physical *held) {
+  lock_take(&lock);
+  bool mapped = held->mapped;
+  lock_release(&lock);
+  return mapped;
 }
 
-/* The books are changed while nothing moves, as they say what the process' swap memory may have. */
-static void exchange_booked(struct exchange *exchange) {
-  struct physical *held = exchange->physical;
-  exchange->result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (pin_or_trim(held->device, held->bytes, book_as_pinned, held))
+/* Work that uses the memory would find nothing there. */
+static void exchange_alone(void *argument) {
+  struct exchange *exchange = argument;
+  const struct physical *held = exchange->physical;
+  struct alone alone;
+  bool mapped = is_mapped(held);
+  exchange->again = mapped && !sharing_alone(&alone, sharing_devices(held->device), exchange->patience_ns);
+  if (exchange->again)
     return;
+  exchange->alone = mapped;
   exchange->result = CUDA_ERROR_INVALID_CONTEXT; /* where there is none to do it in */
   contexts_any(held->device, exchange_block, exchange);
-  if (exchange->made)
-    return;
-  budget_rebook(held->device, BACKING_PINNED_SHARED, BACKING_SWAP, held->bytes);
-  budget_report(held->device);
+  if (mapped)
+    sharing_together(&alone);
 }
 
-/* By one thread; another one waits for it. False: that one has done it. */
-static bool begin_settling(struct physical *held) {
+static struct gate_call settling; /* under the lock: of the thread that makes a block the driver's own */
+
+/* One thread at a time. Why another one does not wait here: its call is in flight, for whose end the first
+ * one waits. */
+static bool begin_settling(struct exchange *exchange) {
   lock_take(&lock);
-  while (held->settling)
-    condition_wait(&settled, &lock, UINT64_MAX);
-  held->settling = held->block != NULL;
-  bool mine = held->settling;
+  bool needed = exchange->physical->block != NULL;
+  exchange->again = needed && gate_call_goes_on(&settling);
+  bool mine = needed && !exchange->again;
+  if (mine)
+    settling = gate_call_mine();
   lock_release(&lock);
   return mine;
 }
 
-static void end_settling(struct physical *held) {
+static void end_settling(void) {
   lock_take(&lock);
-  held->settling = false;
+  settling = (struct gate_call){NULL, 0};
   condition_wake_all(&settled);
+  lock_release(&lock);
+}
+
+static void await_settling(void) {
+  lock_take(&lock);
+  while (gate_call_goes_on(&settling))
+    condition_wait(&settled, &lock, clock_now_ns() + LEFT_NS);
   lock_release(&lock);
 }
 
@@ -715,21 +736,27 @@ static void end_settling(struct physical *held) {
  * up. */
 static CUresult settle_in_turn(void *argument) {
   struct exchange *exchange = argument;
-  struct physical *held = exchange->physical;
-  if (!begin_settling(held))
+  const struct physical *held = exchange->physical;
+  if (!begin_settling(exchange))
     return CUDA_SUCCESS;
   exchange->result =
-      held->mapped ? sharing_finish_work(sharing_devices(held->device), CAPTURES_NS) : CUDA_SUCCESS;
-  if (exchange->result == CUDA_SUCCESS)
-    exchange_booked(exchange);
-  end_settling(held);
+      is_mapped(held) ? sharing_finish_work(sharing_devices(held->device), CAPTURES_NS) : CUDA_SUCCESS;
+  if (exchange->result == CUDA_SUCCESS && pin_or_trim(held->device, held->bytes, exchange_alone, exchange))
+    exchange->result = CUDA_ERROR_OUT_OF_MEMORY;
+  end_settling();
   return exchange->result;
 }
 
 static CUresult settle_down(struct physical *held) {
   static _Atomic bool said;
-  struct exchange exchange = {.physical = held};
+  struct exchange exchange = {.physical = held, .patience_ns = ALONE_FIRST_NS};
   CUresult result = sharing_in_turn(held->device, settle_in_turn, &exchange);
+  while (exchange.again) {
+    await_settling();
+    exchange.patience_ns =
+        2 * exchange.patience_ns < ALONE_LAST_NS ? 2 * exchange.patience_ns : ALONE_LAST_NS;
+    result = sharing_in_turn(held->device, settle_in_turn, &exchange);
+  }
   if (exchange.made && !atomic_exchange(&said, true))
     log_info("GPU %d: memory that this program shares with other processes or devices stays on the card",
              held->device);
@@ -849,6 +876,7 @@ CUresult hook_cuMemMapArrayAsync_ptsz(CUarrayMapInfo *mapInfoList, unsigned int 
 static void forget(void) {
   lock = (struct lock)LOCK(LOCK_PHYSICAL);
   settled = (struct condition){0};
+  settling = (struct gate_call){NULL, 0};
   ledger_fork_child(&handles);
   ledger_fork_child(&mappings);
   ledger_fork_child(&reservations);

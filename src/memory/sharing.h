@@ -7,6 +7,8 @@
 #ifndef GS_SHARING_H
 #define GS_SHARING_H
 
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "driver/cuda_abi.h"
@@ -20,5 +22,16 @@ uint64_t sharing_devices(CUdevice device);
 /* Where no work is stopped: wait for all work of these devices. To wait would invalidate a capture:
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED if one stays open for longer than that. */
 CUresult sharing_finish_work(uint64_t devices, uint64_t captures_ns);
+
+struct alone {
+  uint64_t devices;
+  sigset_t before;
+};
+
+/* Within a change: from here on no work of these devices is under way, and no other thread submits any, until
+ * sharing_together. One thread at a time. False, with everything as before: for so long there was work all
+ * the time. It may need what another thread would submit. */
+bool sharing_alone(struct alone *alone, uint64_t devices, uint64_t patience_ns);
+void sharing_together(const struct alone *alone);
 
 #endif

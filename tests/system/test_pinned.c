@@ -402,3 +402,18 @@ TEST(what_graphs_keep_is_counted) {
   process_finish(graph);
   scene_end(&scene);
 }
+
+/* Natively that is nothing to the kernels. */
+static void export_beside_kernels(environment_list environment) {
+  scene_begin(&scene, "small,capacity=256MiB");
+  scene_start_daemon(&scene, NULL);
+  struct process *exporter = scene_start(&scene, environment, "exporter", NULL);
+  process_finish(exporter);
+  scene_end(&scene);
+}
+
+TEST(memory_is_exported_while_kernels_use_it) { export_beside_kernels(swap_memory); }
+TEST(memory_is_exported_beside_unified_memory) {
+  static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+  export_beside_kernels(managed);
+}

@@ -175,7 +175,8 @@ START_TEST(first_call_attaches_and_waits) {
   passer_start(&p, NULL);
   await_waiting(0, 1);
   ck_assert_uint_eq(attached, 1);
-  ck_assert_uint_ge(wanted, 1);
+  while (!wanted)
+    sched_yield();
   ck_assert(!p.passed);
   gate_open(0);
   pthread_join(p.thread, NULL);
@@ -519,6 +520,86 @@ START_TEST(closing_sees_what_was_stored_before_the_barrier) {
     gate_watch(0, true);
     ck_assert(gate_in_flight());
   }
+}
+END_TEST
+
+START_TEST(others_wait_while_a_thread_is_alone) {
+  struct passer p;
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  ck_assert(gate_alone(1, UINT64_MAX));
+  ck_assert(!gate_alone(1, UINT64_MAX));
+  passer_start(&p, NULL);
+  while (wanted < 1)
+    sched_yield();
+  gate_pulse(0);
+  while (wanted < 2)
+    sched_yield();
+  ck_assert(!p.passed);
+  gate_together(1);
+  pthread_join(p.thread, NULL);
+  gate_leave();
+}
+END_TEST
+
+static void *pass_slowly(void *unused) {
+  gate_enter(NULL);
+  held = true;
+  while (!may_go_on)
+    sched_yield();
+  gate_leave();
+  return unused;
+}
+
+START_TEST(no_thread_is_alone_beside_a_call_in_flight) {
+  struct passer p;
+  pthread_t other;
+  gate_add(0);
+  gate_open(0);
+  gate_enter(NULL);
+  held = may_go_on = false;
+  pthread_create(&other, NULL, pass_slowly, NULL);
+  while (!held)
+    sched_yield();
+  ck_assert(!gate_alone(1, NS_PER_MS));
+  passer_start(&p, NULL);
+  pthread_join(p.thread, NULL); /* as before */
+  may_go_on = true;
+  ck_assert(gate_alone(1, UINT64_MAX));
+  pthread_join(other, NULL);
+  gate_together(1);
+  gate_leave();
+}
+END_TEST
+
+static void *say_call(void *call) {
+  gate_enter(NULL);
+  *(struct gate_call *)call = gate_call_mine();
+  if (!gate_call_goes_on(call))
+    return call;
+  pthread_exit(NULL); /* within it */
+}
+
+START_TEST(a_call_goes_on_until_its_thread_leaves_it_or_ends) {
+  pthread_t thread;
+  void *result;
+  gate_add(0);
+  gate_open(0);
+  ck_assert(!gate_call_goes_on(&(struct gate_call){NULL, 0}));
+  gate_enter(NULL);
+  struct gate_call call = gate_call_mine();
+  ck_assert(gate_call_goes_on(&call));
+  gate_leave();
+  ck_assert(!gate_call_goes_on(&call));
+  gate_enter(NULL);
+  ck_assert(!gate_call_goes_on(&call)); /* this is another one */
+  gate_leave();
+  pthread_create(&thread, NULL, say_call, &call);
+  pthread_join(thread, &result);
+  ck_assert_ptr_null(result);
+  while (gate_call_goes_on(&call)) /* a joined thread still exists for a moment */
+    sched_yield();
 }
 END_TEST
 
@@ -955,6 +1036,9 @@ int main(void) {
   tcase_add_test(tests, a_pulse_lets_each_waiter_pass_once);
   tcase_add_test(tests, a_revoked_pulse_lets_nobody_pass);
   tcase_add_test(tests, who_wakes_late_does_not_pass_by_a_revoked_pulse);
+  tcase_add_test(tests, others_wait_while_a_thread_is_alone);
+  tcase_add_test(tests, no_thread_is_alone_beside_a_call_in_flight);
+  tcase_add_test(tests, a_call_goes_on_until_its_thread_leaves_it_or_ends);
   tcase_add_test(tests, where_membarrier_becomes_forbidden_calls_fence);
   tcase_add_test(tests, closing_waits_for_calls_in_flight);
   tcase_add_loop_test(tests, a_call_that_is_held_up_anywhere_does_not_slip_out, 0, 2);

@@ -42,6 +42,13 @@ bool client_is_stopped(CUdevice device) { return device < 0 || world.stopped; }
 void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { (void)device; }
 void gate_allow_stop(void) {}
+bool gate_alone(uint64_t devices, uint64_t timeout_ns) {
+  (void)devices, (void)timeout_ns;
+  return true;
+}
+void gate_together(uint64_t devices) { (void)devices; }
+struct gate_call gate_call_mine(void) { return (struct gate_call){gate_slot, 1}; }
+bool gate_call_goes_on(const struct gate_call *call) { return call->slot != NULL; }
 CUdevice contexts_device(CUcontext context) { return context ? 0 : -1; }
 _Atomic uint32_t gate_several;
 void *contexts_hold(CUcontext context) {
