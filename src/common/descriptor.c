@@ -69,11 +69,11 @@ struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argu
   return high;
 }
 
-bool descriptor_may_stay(const struct descriptor *descriptor) {
+bool descriptor_may_stay(const struct descriptor *descriptor, unsigned eighths) {
   struct rlimit limit = {.rlim_cur = 0};
   getrlimit(RLIMIT_NOFILE, &limit);
   return descriptor->fd >= DESCRIPTOR_LEAST &&
-         (rlim_t)(descriptor->fd - DESCRIPTOR_LEAST) < limit.rlim_cur / 4;
+         (rlim_t)(descriptor->fd - DESCRIPTOR_LEAST) < limit.rlim_cur / 8 * eighths;
 }
 
 static bool is_at(int fd, const void *path) {

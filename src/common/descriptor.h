@@ -32,9 +32,11 @@ struct descriptor descriptor_identify(int fd);
  * what we have opened. fd is -1, with errno set, if it is not, or there is no number. Passes -1 on. */
 struct descriptor descriptor_keep(int fd, bool (*is_it)(int fd, const void *argument), const void *argument);
 
-/* Whether it may stay for long: its number is among a quarter of those that the program may have open, from
- * DESCRIPTOR_LEAST on. */
-bool descriptor_may_stay(const struct descriptor *descriptor);
+/* Whether it may stay for long: its number is among so many eighths of those that the program may have open,
+ * from DESCRIPTOR_LEAST on. More for what nothing stands in for: memory that is passed (2) can be copied. */
+#define DESCRIPTOR_PASSED 2
+#define DESCRIPTOR_LEASE 3
+bool descriptor_may_stay(const struct descriptor *descriptor, unsigned eighths);
 
 /* Opens a file for reading. fd is -1, with errno set, where that fails. */
 struct descriptor descriptor_open(const char *path);

@@ -47,6 +47,7 @@
 #define REFUSED_NS (50 * NS_PER_MS) /* by the daemon, until that is asked again */
 #define TRIES 200
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
+#define LEFT_NS (100 * NS_PER_MS)      /* between looks whether another thread has left by a jump */
 #define ASK_AGAIN_NS (500 * NS_PER_MS) /* the daemon has refused what is there already */
 #define WAITING_MOST 64                /* connections that are not accepted yet */
 #define WATCHED_MOST 512 /* leases at a time: others are looked at once some of these have ended */
@@ -81,6 +82,7 @@ struct import {
   unsigned references;     /* 0: it is closed, and may be in use still */
   struct descriptor lease; /* fd is -1: there is none, or it has ended */
   bool orphan;             /* it has ended */
+  uint64_t round;          /* the first look at what is closed that has met it; 0: none */
   bool counts;             /* the bytes of its block are booked, for all imports of the block */
 };
 
@@ -144,11 +146,23 @@ static bool count_one(void) {
   return true;
 }
 
+static _Atomic bool asking; /* a thread does */
+
 /* The daemon may count the maker's bytes for a moment still. Or there is no room now, or a limit. */
-static void ask_for_orphans(void) {
+static void *ask_for_orphans(void *unused) {
+  thread_begin("gpushare-ask");
   for (CUdevice device = 0; device < DEVICES; device++)
     if (atomic_load(&ungranted) >> device & 1 && budget_ask(device))
       atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device));
+  atomic_store(&asking, false);
+  return unused;
+}
+
+/* Others that open memory don't wait for the daemon's answer. */
+static void ask(void) {
+  if (atomic_load(&ungranted) && !atomic_exchange(&asking, true) &&
+      thread_start(NULL, ask_for_orphans, NULL) < 0)
+    atomic_store(&asking, false);
 }
 
 /* The maker sends nothing: what can be read is the end. What the program has closed tells nothing. */
@@ -167,7 +181,8 @@ static void look_at_leases(void) {
     look_at(import);
   lock_release(&lock);
   while (count_one())
-    ask_for_orphans();
+    ;
+  ask();
 }
 
 static nfds_t list_leases(struct pollfd *awaited, nfds_t most) {
@@ -187,20 +202,20 @@ struct sharing {
   struct lent_name name;
 };
 
-static bool holding; /* under the lock: a thread holds a block */
+static struct gate_call holding; /* under the lock: of the thread that holds a block */
 static struct condition held;
 
 /* One thread at a time: the books of a block are changed once. */
 static CUresult hold(void *argument) {
   struct sharing *sharing = argument;
   lock_take(&lock);
-  while (holding)
-    condition_wait(&held, &lock, UINT64_MAX);
-  holding = true;
+  while (gate_call_goes_on(&holding))
+    condition_wait(&held, &lock, clock_now_ns() + LEFT_NS);
+  holding = gate_call_mine();
   lock_release(&lock);
   CUresult result = lending_hold(sharing->extent, &sharing->name);
   lock_take(&lock);
-  holding = false;
+  holding = (struct gate_call){NULL, 0};
   condition_wake_all(&held);
   lock_release(&lock);
   return result;
@@ -299,9 +314,12 @@ static CUresult hold_named(void *argument) {
   return result;
 }
 
+/* False: it is about to be destroyed. Should it be destroyed later, the driver's calls say so. */
 static bool push(CUcontext context) {
   void *kept = contexts_hold(context);
-  bool pushed = kept && driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+  if (!kept)
+    return false;
+  bool pushed = driver.cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
   contexts_let_go(kept);
   return pushed;
 }
@@ -385,7 +403,6 @@ static void serve(struct descriptor *other) {
 static int look_at_all(bool watches_all) {
   bool some_lost = leases_look();
   look_at_leases();
-  ask_for_orphans();
   uint64_t now_ns = clock_now_ns(), next_ns = lending_let_go(now_ns);
   if (atomic_load(&ungranted) || some_lost || !watches_all)
     next_ns = next_ns < now_ns + ASK_AGAIN_NS ? next_ns : now_ns + ASK_AGAIN_NS;
@@ -605,7 +622,7 @@ static CUresult open_up(const struct import *import, CUdevice current) {
 /* All pieces have come. An older library ends the connection at once. */
 static void take_lease(struct import *import, struct descriptor *maker) {
   if (await(maker, POLLIN, PATIENCE_NS) && descriptor_is_ours(maker) &&
-      recv(maker->fd, &(char){0}, 1, MSG_DONTWAIT) == 1 && descriptor_may_stay(maker)) {
+      recv(maker->fd, &(char){0}, 1, MSG_DONTWAIT) == 1 && descriptor_may_stay(maker, DESCRIPTOR_LEASE)) {
     import->lease = *maker;
     *maker = DESCRIPTOR_NONE;
   }
@@ -649,7 +666,8 @@ static bool enter(const struct import *import) {
                              .backend = &backend_opened,
                              .context = import->context,
                              .device = import->device,
-                             .origin = ORIGIN_OBJECT};
+                             .origin = ORIGIN_OBJECT,
+                             .stays = true};
   blocks_note_range(import->base, import->block_bytes);
   return account_add(&account_addresses, &entry) == 0;
 }
@@ -728,17 +746,13 @@ static CUresult open_new(CUdeviceptr *address, const struct ipc_handle *handle, 
 
 /* ---- ends ---- */
 
-static bool is_closed(const struct import *import, CUcontext unused) {
-  return !unused && !import->references;
-}
-static bool is_in(const struct import *import, CUcontext context) { return import->context == context; }
-
-/* Those that fit, out of the list and out of the ledger. */
-static struct import *take_all(bool (*fits)(const struct import *, CUcontext), CUcontext context) {
+/* Those of the context, or, without one, those that were closed before this look; out of the list and out of
+ * the ledger. */
+static struct import *take_all(CUcontext context, uint64_t round) {
   struct import *all = NULL;
   lock_take(&lock);
   for (struct import **link = &imports, *import; (import = *link);)
-    if (fits(import, context)) {
+    if (context ? import->context == context : import->round && import->round <= round) {
       *link = import->next;
       import->next = all;
       all = import;
@@ -760,36 +774,54 @@ static void end_all(struct import *all) {
   capture_unrelax(mode);
 }
 
-static void put_back(struct import *all) {
+/* A look at what is closed by now: its number, 0: nothing is. And the devices, as a mask, whose work may use
+ * that. */
+static uint64_t look_at_closed(uint64_t *devices) {
+  static uint64_t looks;
+  uint64_t round = 0;
   lock_take(&lock);
-  for (struct import *next; all; all = next) {
-    next = all->next;
-    all->next = imports;
-    imports = all;
-  }
+  for (struct import *import = imports; import; import = import->next)
+    if (!import->references) {
+      round = round ? round : ++looks;
+      import->round = import->round ? import->round : round;
+      *devices |= sharing_devices(import->device) | sharing_devices(import->opener);
+    }
   lock_release(&lock);
-  watch_leases();
+  return round;
 }
 
-/* Of those that are closed by now, once no work uses them, as a free does. Not now, if that would invalidate
- * a capture. */
-static void end_closed(CUdevice opener) {
-  struct import *all = take_all(is_closed, NULL);
-  uint64_t devices = 0;
-  for (const struct import *import = all; import; import = import->next)
-    devices |= sharing_devices(import->device) | sharing_devices(import->opener);
-  if (!all)
-    return;
+/* What is closed ends once no work uses it, as with a free. False: not now, that would invalidate a capture.
+ */
+static bool try_to_end_closed(CUdevice opener) {
+  uint64_t devices = 0, round = look_at_closed(&devices);
+  if (!round)
+    return true;
   for (CUdevice device = 0; device < DEVICES; device++)
     if (devices >> device & 1)
       gate_await_work(device);
   gate_forbid_stop(opener);
   bool ends = sharing_finish_work(devices, 0) == CUDA_SUCCESS;
   if (ends)
-    end_all(all);
+    end_all(take_all(NULL, round));
   gate_allow_stop();
-  if (!ends)
-    put_back(all);
+  return ends;
+}
+
+static _Atomic bool ending; /* a thread waits for captures to end */
+
+static void *end_later(void *opener) {
+  thread_begin("gpushare-close");
+  do {
+    capture_wait_none(UINT64_MAX);
+    atomic_store(&ending, false);
+  } while (!try_to_end_closed((CUdevice)(intptr_t)opener) && !atomic_exchange(&ending, true));
+  return NULL;
+}
+
+static void end_closed(CUdevice opener) {
+  if (!try_to_end_closed(opener) && !atomic_exchange(&ending, true) &&
+      thread_start(NULL, end_later, (void *)(intptr_t)opener) < 0)
+    atomic_store(&ending, false);
 }
 
 /* ---- the calls ---- */
@@ -808,7 +840,6 @@ static CUresult open_handle(CUdeviceptr *address, const CUipcMemHandle *given, u
     return CUDA_ERROR_INVALID_CONTEXT; /* as the driver says of a process' own */
   if (reuse(&handle, context, address))
     return CUDA_SUCCESS;
-  end_closed(device); /* where a capture was open as they were closed */
   return open_new(address, &handle, device, context);
 }
 
@@ -837,7 +868,7 @@ CUresult hook_cuIpcCloseMemHandle(CUdeviceptr dptr) {
   return import ? CUDA_SUCCESS : driver.cuIpcCloseMemHandle(dptr);
 }
 
-void ipc_context_left(CUcontext context) { end_all(take_all(is_in, context)); }
+void ipc_context_left(CUcontext context) { end_all(take_all(context, 0)); }
 
 void ipc_context_inherited(CUcontext context, CUcontext heir) {
   lock_take(&lock);
@@ -860,7 +891,9 @@ static void forget(void) {
     descriptor_close(&late->other);
   imports = NULL;
   lates = NULL;
-  holding = false;
+  holding = (struct gate_call){NULL, 0};
   held = (struct condition){0};
+  atomic_store(&asking, false);
+  atomic_store(&ending, false);
 }
 IN_FORKED_CHILD(forget);

@@ -1,24 +1,30 @@
 /*
  * sharer.c - memory between processes by CUDA IPC, as the lines of its input say: a command, the number of a
- * slot for memory, and what the command wants to know. Each line is answered by "done ...", or "error
- * CALL-RESULT".
+ * slot for memory, and what the command wants to know. usage: sharer [GPU]. Each line is answered by "done
+ * ...", or "error CALL-RESULT".
  *
  * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. fits: they are freed again.
- * share: its handle, in hexadecimal.
- * open: memory of that handle; answers its address, the base of that, and its bytes. verify: all
- * of it is as filled and added to so often; else the program ends. add: so much to each word. close, free,
- * describe (IS_LEGACY_CUDA_IPC_CAPABLE).
+ * share: its handle, in hexadecimal. open: memory of that handle; answers its address, the base of that, and
+ * its bytes. verify: all of it is as filled and added to so often; else the program ends. add: so much to each
+ * word. close, free, describe (IS_LEGACY_CUDA_IPC_CAPABLE).
  *
  * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given;
  * answers its number. capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are
  * closed but for input and output, and those of the simulated driver. reset: the primary context, and with it
  * all memory. crowd: of the few descriptors that the program may have, it has all that the library may keep.
+ * spin: the GPU works for so many ns. copy: from what is opened, which is as filled and added to so often, to
+ * memory of its own. use: another GPU, too. sandbox: from now on no thread may call pidfd_open.
  */
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -29,8 +35,10 @@
 #define SEED 77
 #define SIMULATED_LEAST 700 /* tests/sim/vmm.c */
 #define CROWDED_FROM 512    /* src/common/descriptor.h */
-#define CROWDED 750
+#define CROWDED 950
+#define CROWDED_TO (CROWDED_FROM + CROWDED / 8 * 3) /* likewise: of a lease */
 
+static int device;
 static struct gpu gpu;
 static CUstream stream, captured;
 static struct memory {
@@ -48,7 +56,7 @@ static void answer(CUresult result, const char *text) {
 }
 
 static void start(void) {
-  gpu_start(&gpu, 0);
+  gpu_start(&gpu, device);
   stream = gpu_stream();
 }
 
@@ -104,9 +112,31 @@ static pid_t start_child(pid_t other) {
 static void crowd(void) {
   const struct rlimit limit = {.rlim_cur = CROWDED, .rlim_max = CROWDED};
   setrlimit(RLIMIT_NOFILE, &limit);
-  for (int fd = CROWDED_FROM; fd < SIMULATED_LEAST; fd++)
+  for (int fd = CROWDED_FROM; fd < CROWDED_TO; fd++)
     if (fcntl(fd, F_GETFD) < 0)
       dup2(0, fd);
+}
+
+static void use(int other) {
+  CUcontext context;
+  CUdeviceptr at;
+  MUST(cuDevicePrimaryCtxRetain(&context, other));
+  MUST(cuCtxPushCurrent(context));
+  MUST(cuMemAlloc(&at, 4096));
+  MUST(cuMemsetD8(at, 0, 4096));
+  MUST(cuCtxPopCurrent(NULL));
+}
+
+/* As in many a sandbox: the call fails. */
+static void forbid(int call) {
+  struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                               BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call, 0, 1),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                               BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
+    exit(2);
 }
 
 static void obey(const char *command, struct memory *memory, const char *argument) {
@@ -154,8 +184,22 @@ static void obey(const char *command, struct memory *memory, const char *argumen
     /* A sanitizer does not see the system call. What it would report is meant here. */
     long failed = syscall(SYS_close_range, 3, SIMULATED_LEAST - 1, 0);
     answer(failed ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS, "");
+  } else if (!strcmp(command, "spin")) {
+    gpu_spin(&gpu, stream, strtoull(argument, NULL, 0));
+    answer(CUDA_SUCCESS, "");
+  } else if (!strcmp(command, "copy")) {
+    CUdeviceptr to = gpu_alloc(memory->words);
+    CUresult result = cuMemcpy(to, memory->at, memory->words * sizeof(uint64_t));
+    gpu_verify(to, memory->words, SEED, strtoull(argument, NULL, 0));
+    answer(result, "");
+  } else if (!strcmp(command, "use")) {
+    use(atoi(argument));
+    answer(CUDA_SUCCESS, "");
+  } else if (!strcmp(command, "sandbox")) {
+    forbid(SYS_pidfd_open);
+    answer(CUDA_SUCCESS, "");
   } else if (!strcmp(command, "reset")) {
-    MUST(cuDevicePrimaryCtxReset(0));
+    MUST(cuDevicePrimaryCtxReset(device));
     start();
     answer(CUDA_SUCCESS, "");
   } else {
@@ -163,8 +207,9 @@ static void obey(const char *command, struct memory *memory, const char *argumen
   }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   char line[512];
+  device = argc > 1 ? atoi(argv[1]) : 0;
   start();
   gpu_say("ready");
   while (fgets(line, sizeof line, stdin)) {

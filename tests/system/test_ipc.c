@@ -171,6 +171,24 @@ static void await_counted(const struct process *process, uint64_t bytes, const c
 
 static void await_pinned(uint64_t bytes, const char *what) { scene_await(&scene, has_pinned, &bytes, what); }
 
+/* What is opened stays on the card. So to copy from it needs no turn of that GPU, which another job has. */
+TEST(a_copy_to_another_gpu_waits_for_no_turn) {
+  char handle[LINE];
+  scene_begin(&scene, "small,gpus=2,capacity=1GiB");
+  scene_start_daemon(&scene, "--mode", "on", "--capacity", "112M", "--tq", "1h", NULL);
+  struct process *maker = start(swap), *user = scene_start(&scene, swap, "sharer", "1", NULL);
+  process_expect(user, "ready", NULL, 0);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(user, "use 0 0", NULL);
+  ask(user, opening(0, handle), NULL);
+  struct process *third = start(swap);
+  ask(third, "spin 0 3600000000000", NULL);
+  ask(user, "copy 0 0", NULL);
+  process_kill(third);
+  end(maker, user);
+}
+
 /* It counts as pinned from the first handle on, for its maker, until all have closed it. */
 TEST(it_is_counted) {
   char handle[LINE];
@@ -285,6 +303,20 @@ TEST(processes_that_do_not_say_that_they_have_closed_it) {
   end(maker, NULL);
 }
 
+/* There is no pidfd_open, or no leave to call it: the end of a process is seen all the same. */
+TEST(processes_that_die_beside_a_sandbox) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "sandbox", NULL);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  process_kill(user);
+  await_counted(maker, 0, "none is open");
+  end(maker, NULL);
+}
+
 static void open_until_it_is_let_go(struct process *user, const char *handle) {
   ask(user, opening(0, handle), NULL);
   ask(user, "close 0", NULL);
@@ -353,6 +385,22 @@ TEST(a_maker_that_has_no_turn) {
   process_kill(maker);
   CHECK(process_line(user, line, sizeof line) && strcmp(line, "error 400") == 0, "%s", line);
   end(user, NULL);
+}
+
+/* The driver waits for work, so as to destroy the context. No memory of it comes back any more. */
+TEST(a_maker_whose_context_is_leaving) {
+  static const char *const drained[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_PREEMPT=off", NULL};
+  char handle[LINE], line[LINE];
+  begin("on");
+  struct process *maker = start(drained), *user = start(swap);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  open_until_it_is_let_go(user, handle);
+  ask(maker, "spin 0 2000000000", NULL);
+  process_say(maker, "reset");
+  expect_error(user, opening(0, handle), 400);
+  CHECK(process_line(maker, line, sizeof line) && strncmp(line, "done", 4) == 0, "%s", line);
+  end(maker, user);
 }
 
 /* The other one could not run beside it. The one that is refused takes its turns as before. */
@@ -647,6 +695,12 @@ TEST(while_a_capture_is_open) {
   ask(user, opening(0, handle), NULL);
   ask(user, "uncapture", NULL);
   ask(user, "close 0", NULL);
+  await_counted(maker, 0, "it is closed");
+  ask(user, opening(0, handle), NULL);
+  ask(user, "capture", NULL);
+  ask(user, "close 0", NULL);
+  ask(user, "uncapture", NULL);
+  await_counted(maker, 0, "it is closed once the capture has ended");
   ask(maker, "free 0", NULL);
   CHECK(scene_card(&scene, 0).pinned_bytes < 8 * MIB);
   end(maker, user);

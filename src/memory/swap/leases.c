@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -43,7 +44,7 @@ struct block *lent_find(struct block *newest, uint64_t name) {
 
 bool lease_begin(struct block *block, const struct descriptor *other) {
   struct lease **list = &leases[space_number(block->space)];
-  struct lease *new = descriptor_may_stay(other) ? malloc(sizeof *new) : NULL;
+  struct lease *new = descriptor_may_stay(other, DESCRIPTOR_LEASE) ? malloc(sizeof *new) : NULL;
   if (!new)
     return false;
   *new =
@@ -150,11 +151,12 @@ struct process {
   bool ended;
 };
 
-/* All of its threads, and it has closed all that it had. In doubt, it has not ended. */
+/* All of its threads, and it has closed all that it had. In doubt, it has not ended. An old kernel has no
+ * pidfd_open, and a sandbox may forbid it: then it has ended once its number is free. */
 static void look_at_process(void *argument) {
   struct process *process = argument;
   struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, process->pid, 0), .events = POLLIN};
-  process->ended = end.fd < 0 ? errno == ESRCH : poll(&end, 1, 0) > 0;
+  process->ended = end.fd < 0 ? kill(process->pid, 0) < 0 && errno == ESRCH : poll(&end, 1, 0) > 0;
   if (end.fd >= 0)
     syscall(SYS_close, end.fd);
 }

@@ -88,7 +88,7 @@ static bool is_any(int fd, const void *unused) { return fd >= 0 && !unused; }
 /* Takes it over. Its number, 0 if it is not kept: also where the program has closed what had that number. */
 static int keep(int fd) {
   struct descriptor made = descriptor_keep(fd, is_any, NULL);
-  if (!descriptor_may_stay(&made) || made.fd - DESCRIPTOR_LEAST >= KEPT_MOST ||
+  if (!descriptor_may_stay(&made, DESCRIPTOR_PASSED) || made.fd - DESCRIPTOR_LEAST >= KEPT_MOST ||
       kept[made.fd - DESCRIPTOR_LEAST].fd > 0) {
     descriptor_close(&made);
     return 0;
