@@ -5,8 +5,8 @@
  *
  * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. fits: they are freed again.
  * share: its handle, in hexadecimal. open: memory of that handle; answers its address, the base of that, and
- * its bytes. verify: all of it is as filled and added to so often; else the program ends. add: so much to each
- * word. close, free, describe (IS_LEGACY_CUDA_IPC_CAPABLE).
+ * its bytes. verify: all of it is as filled and added to so often; else the program ends. add: so much to
+ * each word. close, free, describe (IS_LEGACY_CUDA_IPC_CAPABLE).
  *
  * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given;
  * answers its number. capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are

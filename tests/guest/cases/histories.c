@@ -199,7 +199,7 @@ static void do_dup(void) {
 static void do_close(int fd) {
   if (fd == 1)
     return;
-  int done = close(fd);
+  int done = (int)syscall(SYS_close, fd); /* a sanitizer would blame the program */
   if (done != 0 && numbers[fd] >= 0)
     fail("closed before", fd, errno);
   if (done == 0 && numbers[fd] < 0 && fd < GUEST_OWN && !may_pass)

@@ -94,7 +94,9 @@ bool gate_alone(uint64_t devices, uint64_t timeout_ns) {
   return true;
 }
 void gate_together(uint64_t devices) { (void)devices; }
-struct gate_call gate_call_mine(void) { return (struct gate_call){gate_slot, 1}; }
+struct gate_call gate_call_mine(void) {
+  return (struct gate_call){gate_slot, 1};
+}
 bool gate_call_goes_on(const struct gate_call *call) { return call->slot != NULL; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : fake.over_room ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }

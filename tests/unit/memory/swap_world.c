@@ -47,7 +47,9 @@ bool gate_alone(uint64_t devices, uint64_t timeout_ns) {
   return true;
 }
 void gate_together(uint64_t devices) { (void)devices; }
-struct gate_call gate_call_mine(void) { return (struct gate_call){gate_slot, 1}; }
+struct gate_call gate_call_mine(void) {
+  return (struct gate_call){gate_slot, 1};
+}
 bool gate_call_goes_on(const struct gate_call *call) { return call->slot != NULL; }
 CUdevice contexts_device(CUcontext context) { return context ? 0 : -1; }
 _Atomic uint32_t gate_several;
