@@ -52,7 +52,7 @@ struct sched_settings {
   enum gs_mode mode;
   enum gs_policy policy;
   enum gs_memory memory;   /* for programs that do not choose themselves */
-  enum gs_spatial spatial; /* as when the daemon was started (spatial.h) */
+  enum gs_spatial spatial; /* as when the daemon was started */
   uint64_t card_bytes;     /* what the card has, where nobody else tells; 0: unknown */
 };
 

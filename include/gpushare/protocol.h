@@ -156,7 +156,7 @@ enum gs_mode {
   GS_MODE_OFF = 2,  /* never, but for memory without page faults that does not fit together with the rest */
 };
 
-/* Whose turn is next (daemon/core/policy.h). */
+/* Whose turn is next (daemon/core/policy.c). */
 enum gs_policy {
   GS_POLICY_RR = 0,       /* round robin */
   GS_POLICY_FAIR = 1,     /* equal GPU time, by weight */

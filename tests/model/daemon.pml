@@ -194,7 +194,7 @@ inline admit_running(s) {
   note_beside()
 }
 
-/* ---- rooms.c ---- */
+/* ---- rooms: memory_plan.c, accounting.c ---- */
 
 inline assume_resident(s) { job[s].resident = job[s].resident || (job[s].runs && job[s].room) }
 

@@ -4,8 +4,8 @@
  *
  * What stands for what:
  *
- *   daemon.pml   daemon/core: one event, decided and answered in one step. turns.c (turns_*), memory_plan.c,
- *                rooms.c and books.c (rooms, claims), scheduler.c (events)
+ *   daemon.pml   daemon/core: one event, decided and answered in one step. turns.c (turns_*), memory_plan.c
+ *                (the plan, rooms), accounting.c (claims), scheduler.c (events)
  *   client.pml   src/client: connection.c (connection), worker.c and room.c (worker). The gate is open or
  *                shut; what src/gate does to make that true is not in here
  *   a slot       one connection of SOCK_SEQPACKET: two queues that keep their order; who reads gets what was

@@ -21,7 +21,7 @@ except ImportError as error:
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
-CONNECTIONS_MAX = 8  # as endpoint.h has it
+CONNECTIONS_MAX = 8  # as kubelet/rpc_listener.c has it
 MEMORY_MAX_KIB = 48 << 10
 
 

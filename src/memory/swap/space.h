@@ -129,7 +129,7 @@ struct mover {
   uint64_t part_bytes;               /* outward: in the part that is being copied */
   uint64_t awake_ns;                 /* who waits for it need not look before */
   bool outward;                      /* the direction of them all */
-  uint64_t moved_out, moved_in;      /* since swap_step last told */
+  uint64_t moved_out, moved_in;      /* since they were last told (swap.c) */
   uint64_t spared, spared_out;       /* likewise: without a copy; of these, outward */
   bool slots_missed, failure_logged; /* said once */
 };
