@@ -49,6 +49,13 @@ struct look {
   enum presence_verdict verdict; /* of one that is settled */
 };
 
+/* Of a reader of accounts, among jobs on GPUs: up to there it has been told of those whose spans go on
+ * (usage.h). */
+struct usage_place {
+  uint32_t bucket; /* of the daemon's clients */
+  uint64_t key;    /* within it: the job, and the GPU's number; 0: before the first one */
+};
+
 /* What a peer reads of a record. */
 struct reading {
   const struct record *record; /* NULL: it reads none */
@@ -57,6 +64,8 @@ struct reading {
   uint64_t since_seq;          /* it is told of events that were displaced by this one or later ones */
   uint64_t end_seq;            /* before which it ends */
   bool follows;                /* it does not end */
+  bool sums_up;                /* accounts: it has all up to now, also of spans that go on; */
+  struct usage_place place;    /* of these: so far */
   bool sees_all;               /* also what concerns other users alone */
   bool waits;                  /* for its socket to take more */
 };

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/wire.h"
 #include "server/record.h"
+#include "server/usage.h"
 
 #define SENDS_PER_TURN 64 /* to one reader, then others have their turn */
 #define COST_DIVISOR 5    /* of the loop's time, pictures may take one part of so many */
@@ -24,10 +25,31 @@ static void end(struct peer *peer, int err) {
 
 /* ---- records ---- */
 
+/* Command lines and accounts tell more than status does: they are for their owner, and for who may change
+ * settings. */
+static bool may_have(const struct peer *peer, const struct gs_msg *event) {
+  bool is_private = event->event.kind == GS_EVENT_COMMAND || event->event.kind == GS_EVENT_USAGE;
+  return !is_private || peer->reading.sees_all || event->event.uid == peer->uid;
+}
+
+/* As send_next, once it has had all of the record. */
+static int send_open_span(struct peer *peer) {
+  struct usage_place place = peer->reading.place;
+  struct gs_msg span;
+  int err = usage_tell_next(peer->server->daemon, &place, clock_now_ns(), &span);
+  if (err > 0)
+    err = may_have(peer, &span) ? wire_send(peer->fd, &span) : 0;
+  if (err == 0)
+    peer->reading.place = place;
+  return err;
+}
+
 /* 0, or -errno: -ENODATA, it has had all; -EAGAIN, its socket is full. */
 static int send_next(struct peer *peer) {
   struct reading *reading = &peer->reading;
   const struct record_entry *entry = record_next(reading->record, reading->next_seq);
+  if (!entry && reading->sums_up)
+    return send_open_span(peer);
   if (!entry || reading->next_seq >= reading->end_seq)
     return -ENODATA;
   uint64_t seq = entry->msg.event.seq < reading->end_seq ? entry->msg.event.seq : reading->end_seq;
@@ -39,13 +61,9 @@ static int send_next(struct peer *peer) {
       reading->next_seq = seq;
     return err;
   }
-  /* Command lines and accounts tell more than status does: they are for their owner, and for who may change
-   * settings. */
-  const struct gs_msg *event = &entry->msg;
-  bool is_private = event->event.kind == GS_EVENT_COMMAND || event->event.kind == GS_EVENT_USAGE;
-  bool may_see = !is_private || reading->sees_all || event->event.uid == peer->uid;
-  if (seq < reading->end_seq && may_see)
-    err = wire_send(peer->fd, event);
+  bool had = reading->sums_up && usage_is_told(&reading->place, &entry->msg);
+  if (seq < reading->end_seq && may_have(peer, &entry->msg) && !had)
+    err = wire_send(peer->fd, &entry->msg);
   if (err == 0)
     reading->next_seq = seq + 1;
   return err;
@@ -84,11 +102,13 @@ int peer_read(struct peer *peer, const struct record *record, uint64_t from_seq,
               bool follow) {
   if (peer_narrow(peer) < 0 || user_charge(peer->user, USER_READERS, 1) < 0)
     return -EUSERS;
+  bool sums_up = !follow && record == &peer->server->daemon->usage;
   peer->reading = (struct reading){.record = record,
                                    .next_seq = from_seq,
                                    .since_seq = since_seq,
-                                   .end_seq = follow ? UINT64_MAX : record->next_seq,
+                                   .end_seq = follow || sums_up ? UINT64_MAX : record->next_seq,
                                    .follows = follow,
+                                   .sums_up = sums_up,
                                    .sees_all = peer_may_change(peer)};
   list_append(&peer->server->readers, &peer->reading.link);
   if (!follow)

@@ -1,6 +1,7 @@
 /* usage.c - see usage.h. */
 #include "server/usage.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -54,41 +55,54 @@ void usage_on_readings(struct daemon *daemon, uint64_t now_ns) {
 
 /* ---- spans ---- */
 
-/* For its user. Sets the energy of `now`. */
-static void count(struct attachment *attachment, struct usage *now) {
+static struct usage usage_now(const struct attachment *attachment, uint64_t now_ns) {
+  const struct usage *counted = &attachment->counted;
+  struct usage now = usage_so_far(&attachment->job, now_ns);
+  uint64_t held_ms = (now.held_ns - counted->held_ns) / NS_PER_MS;
+  now.energy_mj = counted->energy_mj + held_ms * gpu_of(attachment->job.gpu)->energy.job_mw / 1000;
+  return now;
+}
+
+/* For its user. */
+static void count(struct attachment *attachment, const struct usage *now) {
   struct user *user = attachment->peer->user;
   const struct usage *before = &attachment->counted;
   user->held_ns += now->held_ns - before->held_ns;
   user->waited_ns += now->waited_ns - before->waited_ns;
   user->moved_bytes += now->moved_bytes - before->moved_bytes;
-  uint64_t held_ms = (now->held_ns - before->held_ns) / NS_PER_MS;
-  uint64_t energy_mj = held_ms * gpu_of(attachment->job.gpu)->energy.job_mw / 1000;
-  now->energy_mj = before->energy_mj + energy_mj;
-  user->energy_mj += energy_mj;
+  user->energy_mj += now->energy_mj - before->energy_mj;
   attachment->counted = *now;
+}
+
+/* From the end of the last one until now. False: the job has had nothing in it, and has not waited. */
+static bool describe_span(const struct attachment *attachment, const struct usage *now, struct gs_msg *msg) {
+  const struct peer *peer = attachment->peer;
+  const struct usage *before = &attachment->kept;
+  *msg = wire_msg(GS_EVENT, gpu_of(attachment->job.gpu)->number);
+  msg->event.kind = GS_EVENT_USAGE;
+  msg->event.detail = (uint16_t)attachment->job.terms.class;
+  msg->event.at_ns = now->until_ns;
+  msg->event.job = peer->job_id;
+  msg->event.pid = peer->pid;
+  msg->event.uid = peer->uid;
+  memcpy(msg->event.name, peer->name, sizeof msg->event.name);
+  msg->event.usage.since_ns = before->until_ns;
+  msg->event.usage.held_ns = now->held_ns - before->held_ns;
+  msg->event.usage.gpu_ns = now->gpu_ns - before->gpu_ns;
+  msg->event.usage.waited_ns = now->waited_ns - before->waited_ns;
+  msg->event.usage.moved_bytes = now->moved_bytes - before->moved_bytes;
+  msg->energy_mj = now->energy_mj - before->energy_mj;
+  return msg->event.usage.held_ns || msg->event.usage.waited_ns || msg->event.usage.moved_bytes;
 }
 
 void usage_end_span(struct attachment *attachment, uint64_t now_ns) {
   struct daemon *daemon = daemon_with(attachment);
-  const struct peer *peer = attachment->peer;
-  struct usage before = attachment->kept, now = usage_so_far(&attachment->job, now_ns);
-  struct gs_msg msg = wire_msg(GS_EVENT, gpu_of(attachment->job.gpu)->number);
+  struct usage now = usage_now(attachment, now_ns);
+  struct gs_msg msg;
+  bool worth = describe_span(attachment, &now, &msg);
   count(attachment, &now);
   attachment->kept = now;
-  msg.event.kind = GS_EVENT_USAGE;
-  msg.event.detail = (uint16_t)attachment->job.terms.class;
-  msg.event.at_ns = now_ns;
-  msg.event.job = peer->job_id;
-  msg.event.pid = peer->pid;
-  msg.event.uid = peer->uid;
-  memcpy(msg.event.name, peer->name, sizeof msg.event.name);
-  msg.event.usage.since_ns = before.until_ns;
-  msg.event.usage.held_ns = now.held_ns - before.held_ns;
-  msg.event.usage.gpu_ns = now.gpu_ns - before.gpu_ns;
-  msg.event.usage.waited_ns = now.waited_ns - before.waited_ns;
-  msg.event.usage.moved_bytes = now.moved_bytes - before.moved_bytes;
-  msg.energy_mj = now.energy_mj - before.energy_mj;
-  if (!msg.event.usage.held_ns && !msg.event.usage.waited_ns && !msg.event.usage.moved_bytes)
+  if (!worth)
     return;
   record_add(&daemon->usage, &msg);
   keep_record(daemon, &msg, now_ns);
@@ -100,6 +114,51 @@ void usage_end(struct daemon *daemon, uint64_t now_ns) {
       usage_end_span(attachment_of(list_entry(job, struct sched_job, link)), now_ns);
     }
   }
+}
+
+/* ---- spans that go on ---- */
+
+static uint64_t key_of(uint32_t job_id, uint32_t gpu) { return (uint64_t)job_id << 32 | gpu; }
+
+bool usage_is_told(const struct usage_place *place, const struct gs_msg *span) {
+  uint32_t bucket = span->event.job % DAEMON_CLIENT_BUCKETS;
+  return bucket < place->bucket ||
+         (bucket == place->bucket && key_of(span->event.job, span->gpu) <= place->key);
+}
+
+/* The one that is next in the place's bucket, by key: whoever comes or goes, none is told twice or left out.
+ */
+static const struct attachment *find_next(struct daemon *daemon, const struct usage_place *place,
+                                          uint64_t *key) {
+  const struct attachment *next = NULL;
+  list_each(node, &daemon->clients[place->bucket]) {
+    const struct peer *peer = list_entry(node, struct peer, client_link);
+    for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
+      const struct attachment *attachment = peer->attachments[i];
+      uint64_t its = attachment ? key_of(peer->job_id, gpu_of(attachment->job.gpu)->number) : 0;
+      if (its > place->key && (!next || its < *key)) {
+        next = attachment;
+        *key = its;
+      }
+    }
+  }
+  return next;
+}
+
+int usage_tell_next(struct daemon *daemon, struct usage_place *place, uint64_t now_ns, struct gs_msg *span) {
+  uint64_t key;
+  while (place->bucket < DAEMON_CLIENT_BUCKETS && list_empty(&daemon->clients[place->bucket]))
+    *place = (struct usage_place){.bucket = place->bucket + 1};
+  if (place->bucket == DAEMON_CLIENT_BUCKETS)
+    return -ENODATA;
+  const struct attachment *next = find_next(daemon, place, &key);
+  if (!next) {
+    *place = (struct usage_place){.bucket = place->bucket + 1};
+    return 0;
+  }
+  place->key = key;
+  struct usage now = usage_now(next, now_ns);
+  return describe_span(next, &now, span);
 }
 
 /* ---- from time to time ---- */
@@ -117,7 +176,7 @@ static void look_at(struct attachment *attachment, uint64_t now_ns) {
     usage_end_span(attachment, now_ns);
     return;
   }
-  struct usage now = usage_so_far(&attachment->job, now_ns);
+  struct usage now = usage_now(attachment, now_ns);
   count(attachment, &now);
 }
 

@@ -289,8 +289,8 @@ enum gs_event_kind {
 #define X(name, value, word) GS_EVENT_##name = value,
   GS_EVENT_KINDS(X)
 #undef X
-      GS_EVENT_USAGE =
-          25, /* in the record of usage alone: what a job has had of a GPU; detail: enum gs_class */
+      GS_EVENT_USAGE = 25, /* in the record of usage alone: what a job has had of a GPU; detail: enum
+                              gs_class. seq 0: up to now, and the span goes on */
 };
 
 /* How a program has ended. */

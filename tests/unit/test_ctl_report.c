@@ -67,17 +67,13 @@ static uint64_t number(const json_t *list, size_t row, const char *key) {
   return (uint64_t)json_integer_value(json_object_get(json_array_get(list, row), key));
 }
 
-/* Ends of jobs are heard of a moment later. */
+/* All have ended, of which the daemon hears a moment later; so many were on a GPU. */
 static void await_jobs(uint64_t count) {
-  for (int tries = 0; tries < 500; tries++) {
-    json_t *list = rows("");
-    uint64_t jobs = json_array_size(list) ? number(list, 0, "jobs") : 0;
-    json_decref(list);
-    if (jobs == count)
-      return;
-    usleep(10000);
-  }
-  ck_abort_msg("not %lu jobs: %s", count, output);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 0)
+    usleep(1000);
+  json_t *list = rows("");
+  ck_assert_uint_eq(number(list, 0, "jobs"), count);
+  json_decref(list);
 }
 
 static void check_sum(void) {
@@ -112,6 +108,49 @@ TEST(it_sums_up) {
   ck_assert_int_eq(report("--csv"), 0);
   output_has("user,jobs,held_seconds,gpu_seconds,waited_seconds,moved_bytes,since,until,energy_joules\n\"");
   output_has("Z,\n"); /* no NVML: no energy */
+}
+
+/* The job's only row; NULL: there is none. */
+static json_t *row_of(uint64_t job) {
+  json_t *list = rows("--by job --since 1s"), *row = NULL;
+  for (size_t i = 0; i < json_array_size(list); i++)
+    if (number(list, i, "job") == job) {
+      ck_assert_ptr_null(row);
+      row = json_incref(json_array_get(list, i));
+    }
+  json_decref(list);
+  return row;
+}
+
+/* One that has the GPU, and one that waits for it: long before their spans end. */
+TEST(jobs_that_are_there_count_up_to_now) {
+  uint64_t begin_ns = clock_now_ns();
+  int fds[2];
+  for (int i = 0; i < 2; i++) {
+    fds[i] = register_elsewhere(it);
+    attach_card(fds[i], 1, GIB, GS_ATTACH_MANAGED);
+    tell_simple(fds[i], GS_REQ_LOCK);
+  }
+  tell_active(fds[0], expect(fds[0], GS_LOCK_OK).epoch);
+  uint64_t held_ns = 0, waited_ns = 0;
+  while (held_ns < 50 * NS_PER_MS || waited_ns < 50 * NS_PER_MS) { /* it grows */
+    json_t *holds = row_of(1), *waits = row_of(2);
+    held_ns = holds ? (uint64_t)json_integer_value(json_object_get(holds, "held_ns")) : 0;
+    waited_ns = waits ? (uint64_t)json_integer_value(json_object_get(waits, "waited_ns")) : 0;
+    json_decref(holds);
+    json_decref(waits);
+  }
+  ck_assert_int_eq(report("--since 1s"), 0);
+  output_lacks("no job has had a GPU");
+  ck_assert_int_eq(report("--by user --csv | wc -l"), 0);
+  ck_assert_str_eq(output, "2\n");
+  close(fds[0]);
+  close(fds[1]);
+  await_jobs(2);
+  json_t *list = rows("");
+  ck_assert_uint_ge(number(list, 0, "held_ns"), held_ns);
+  ck_assert_uint_lt(number(list, 0, "held_ns"), clock_now_ns() - begin_ns); /* nothing counts twice */
+  json_decref(list);
 }
 
 TEST(it_is_as_old_as_one_wants) {

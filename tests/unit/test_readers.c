@@ -9,6 +9,7 @@
 
 #include "common/wire.h"
 #include "server/record.h"
+#include "server/usage.h"
 #include "suite.h"
 
 #define OWN 1000
@@ -45,6 +46,29 @@ struct gs_msg *status_take(struct daemon *daemon, size_t *count) {
   return NULL;
 }
 
+/* ---- spans that go on: of jobs 1 to open_jobs, in this order ---- */
+
+static uint32_t open_jobs;
+static void (*as_it_is_told)(uint32_t job);
+
+int usage_tell_next(struct daemon *daemon, struct usage_place *place, uint64_t now_ns, struct gs_msg *span) {
+  ck_assert_ptr_eq(daemon, &daemon_);
+  if (place->key == open_jobs)
+    return -ENODATA;
+  uint32_t job = (uint32_t)++place->key;
+  *span = wire_msg(GS_EVENT, 0);
+  span->event.kind = GS_EVENT_USAGE;
+  span->event.at_ns = now_ns;
+  span->event.job = job;
+  span->event.uid = job == 2 ? OTHER : OWN;
+  as_it_is_told(job);
+  return job != 3; /* which has had nothing */
+}
+
+bool usage_is_told(const struct usage_place *place, const struct gs_msg *span) {
+  return span->event.job <= place->key;
+}
+
 int peer_narrow(struct peer *reader) { return reader == &peer ? 0 : -EDQUOT; }
 bool peer_may_change(const struct peer *reader) { return reader != &peer; }
 
@@ -57,6 +81,7 @@ static void set_up(void) {
   list_init(&server.readers);
   users_init(&server.users, 1024);
   record_init(&daemon_.events, 1024);
+  record_init(&daemon_.usage, 1024);
   peer = (struct peer){.server = &server, .fd = fds[0], .uid = OWN, .user = users_find(&server.users, OWN)};
   list_init(&peer.reading.link);
   other_fd = fds[1];
@@ -70,6 +95,7 @@ static void tear_down(void) {
   close(other_fd);
   close(server.epoll_fd);
   record_end(&daemon_.events);
+  record_end(&daemon_.usage);
   users_end(&server.users);
 }
 
@@ -153,6 +179,41 @@ TEST(what_has_gone_before_its_end_is_told) {
   add(GS_EVENT_ATTACHED, OTHER, 10);
   ck_assert_int_eq(run(), 0);
   ck_assert_uint_eq(missed, 4);
+}
+
+static void end_span(uint32_t job) {
+  struct gs_msg span = wire_msg(GS_EVENT, 0);
+  span.event.kind = GS_EVENT_USAGE;
+  span.event.job = job;
+  span.event.uid = OWN;
+  record_add(&daemon_.usage, &span);
+}
+
+static void end_spans_meanwhile(uint32_t job) {
+  if (job != 4)
+    return;
+  end_span(1); /* which has been told, up to now */
+  end_span(5);
+}
+
+/* Who asks for accounts has all spans that have ended, then those that go on, and of each job no span that
+ * ends after that one; of others nothing. */
+TEST(accounts_end_with_spans_that_go_on) {
+  open_jobs = 6;
+  as_it_is_told = end_spans_meanwhile;
+  end_span(1);
+  end_span(5);
+  ck_assert_int_eq(peer_read(&peer, &daemon_.usage, 1, 3, false), 0);
+  end_span(6); /* since it has asked */
+  char text[64] = "";
+  struct gs_msg msg;
+  do
+    readers_on_writable(&peer);
+  while (peer.reading.record);
+  while (wire_recv(other_fd, &msg) == 0 && msg.type == GS_EVENT)
+    sprintf(text + strlen(text), "%s%u ", msg.event.seq ? "" : "+", msg.event.job);
+  ck_assert_int_eq(msg.type, GS_EVENTS_END);
+  ck_assert_str_eq(text, "1 5 6 +1 +4 5 +5 +6 ");
 }
 
 int main(void) { return suite_run_all("readers", set_up, tear_down); }

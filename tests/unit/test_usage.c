@@ -1,4 +1,5 @@
 /* test_usage.c - accounts of GPUs: what jobs have had, in spans, with users and time that are played. */
+#include <errno.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -240,6 +241,135 @@ TEST(the_daemons_end_ends_all_spans) {
   ck_assert_uint_ge(sum_of(job).held_ns, 4 * NS_PER_S);
   played_go(&peers[0]);
   ck_assert_uint_lt(sum_of(job).held_ns, 6 * NS_PER_S);
+}
+
+/* A reader of accounts, who is as slow as one likes: what it has had of each job, by number. */
+static struct reader {
+  uint64_t next_seq;
+  struct usage_place place;
+  struct sum sums[2 * PEERS];
+} reader;
+
+static void take(const struct gs_msg *span) {
+  struct sum *sum = &reader.sums[span->event.job];
+  if (sum->spans++)
+    ck_assert_uint_eq(span->event.usage.since_ns, sum->until_ns); /* no gap, and nothing twice */
+  else
+    sum->since_ns = span->event.usage.since_ns;
+  sum->until_ns = span->event.at_ns;
+  sum->held_ns += span->event.usage.held_ns;
+  sum->waited_ns += span->event.usage.waited_ns;
+  sum->energy_mj += span->energy_mj;
+}
+
+/* False: it has had all. */
+static bool read_on(void) {
+  struct gs_msg span;
+  const struct record_entry *entry;
+  while ((entry = record_next(&it.usage, reader.next_seq))) {
+    reader.next_seq = entry->msg.event.seq + 1;
+    if (!usage_is_told(&reader.place, &entry->msg))
+      take(&entry->msg);
+  }
+  int told = usage_tell_next(&it, &reader.place, now_ns, &span);
+  if (told > 0)
+    take(&span);
+  return told != -ENODATA;
+}
+
+TEST(a_span_that_goes_on_is_told_up_to_now) {
+  come(0, 7, 1);
+  come(1, 8, 1);
+  uint32_t job = peers[0].job_id, waiting = peers[1].job_id;
+  run(0);
+  say(1, GS_REQ_LOCK);
+  tell_energy(1, 5000000);
+  pass(10 * NS_PER_S);
+  tell_energy(1, 6000000);
+  pass(5 * NS_PER_S);
+  uint64_t held_ns = peers[0].user->held_ns, energy_mj = peers[0].user->energy_mj;
+  reader = (struct reader){0};
+  while (read_on())
+    ;
+  ck_assert_uint_eq(reader.sums[job].spans, 1);
+  ck_assert_uint_eq(reader.sums[job].until_ns, now_ns);
+  ck_assert_uint_ge(reader.sums[job].held_ns, 14 * NS_PER_S);
+  ck_assert_uint_ge(reader.sums[job].energy_mj, 1400000);
+  ck_assert_uint_ge(reader.sums[waiting].waited_ns, 14 * NS_PER_S);
+  ck_assert_uint_eq(spans(), 0); /* nothing is written down, and nobody is told of it otherwise */
+  ck_assert_uint_eq(peers[0].user->held_ns, held_ns);
+  ck_assert_uint_eq(peers[0].user->energy_mj, energy_mj);
+  pass(5 * NS_PER_S);
+  played_go(&peers[0]);
+  ck_assert_uint_eq(sum_of(job).spans, 1);
+  ck_assert_uint_ge(sum_of(job).held_ns, 19 * NS_PER_S);
+  ck_assert_uint_lt(sum_of(job).held_ns, 21 * NS_PER_S);
+}
+
+/* Spans end, jobs come and leave, and some are on several GPUs, while it reads. */
+TEST(a_slow_reader_misses_nothing_and_has_nothing_twice) {
+  uint32_t jobs[PEERS];
+  uint64_t came_ns[PEERS], gone_ns[PEERS] = {0}, begin_ns;
+  for (int i = 0; i < PEERS / 2; i++) {
+    came_ns[i] = now_ns;
+    come(i, 7, (uint8_t)(1 + i % 4));
+    jobs[i] = peers[i].job_id;
+    say(i, GS_REQ_LOCK);
+  }
+  pass(50 * NS_PER_S);
+  reader = (struct reader){0};
+  begin_ns = now_ns;
+  for (int i = 0; read_on(); i++) {
+    pass(i % 3 * NS_PER_S / 2);
+    if (i % 5 == 0 && i < PEERS / 2) {
+      int leaves = i * 37 % (PEERS / 2), comes = PEERS / 2 + i / 5;
+      gone_ns[leaves] = now_ns;
+      played_go(&peers[leaves]);
+      come(comes, 7, 2);
+      say(comes, GS_REQ_LOCK);
+    }
+  }
+  for (int i = 0; i < PEERS / 2; i++) {
+    const struct sum *sum = &reader.sums[jobs[i]];
+    ck_assert_uint_ge(sum->spans, 1);
+    ck_assert_uint_ge(came_ns[i] + NS_PER_MS, sum->since_ns);
+    ck_assert_msg(sum->until_ns >= begin_ns || sum->until_ns == gone_ns[i], "job %u: until %lu of %lu",
+                  jobs[i], sum->until_ns, begin_ns);
+    ck_assert_uint_ge(sum->held_ns + sum->waited_ns + NS_PER_MS, sum->until_ns - sum->since_ns);
+  }
+}
+
+/* Each of its GPUs, whatever the client calls them. */
+TEST(a_reader_has_all_gpus_of_a_job) {
+  struct gs_msg attach = wire_msg(GS_ATTACH, 5);
+  come(1, 7, 1);
+  come(0, 7, 2); /* the second card that is known */
+  attach.attach.uuid[0] = 1;
+  attach.attach.total_bytes = CARD;
+  attach.attach.used_bytes = attach.attach.resident_bytes = MIB;
+  played_say(&peers[0], &attach);
+  uint32_t job = peers[0].job_id;
+  run(0);
+  struct gs_msg ask = wire_msg(GS_REQ_LOCK, 5);
+  ask.epoch = peers[0].attachments[5]->job.epoch;
+  played_say(&peers[0], &ask);
+  pass(5 * NS_PER_S);
+  struct usage_place place = {0};
+  struct gs_msg span;
+  uint64_t held_ns = 0;
+  unsigned told = 0, gpus = 0;
+  for (int one; (one = usage_tell_next(&it, &place, now_ns, &span)) != -ENODATA;) {
+    if (one == 0)
+      continue;
+    ck_assert_uint_eq(span.event.job, job); /* the other one has had nothing */
+    ck_assert(usage_is_told(&place, &span));
+    gpus |= 1u << span.gpu;
+    held_ns += span.event.usage.held_ns;
+    told++;
+  }
+  ck_assert_uint_eq(told, 2);
+  ck_assert_uint_eq(gpus, 3);
+  ck_assert_uint_ge(held_ns, 9 * NS_PER_S);
 }
 
 /* One user's spans displace none of another's. */
