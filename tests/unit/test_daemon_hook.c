@@ -55,6 +55,24 @@ static void await_lines(unsigned count) {
   run_shell("cat %s", log_path);
 }
 
+/* Writes down the job; and stays, once it is told to. */
+static void start_noting(void) {
+  char command[256];
+  snprintf(command, sizeof command, "echo $GPUSHARE_JOB_ID >>%s; test ! -e %s/stay || exec sleep 1000",
+           log_path, folder);
+  start(command);
+}
+
+/* As many jobs end as there are places, and their hooks stay there: those of the `lines` before are over.
+ * What has been written is in the output, sorted. */
+static void fill_places(unsigned lines) {
+  run_shell("touch %s/stay", folder);
+  for (int i = 0; i < HOOK_AT_ONCE; i++)
+    run_job(0);
+  await_lines(lines + HOOK_AT_ONCE);
+  run_shell("sort -n %s", log_path);
+}
+
 TEST(it_is_told_of_the_job) {
   char command[256];
   snprintf(command, sizeof command, "env >%s/new && mv %s/new %s", folder, folder, log_path);
@@ -75,28 +93,25 @@ TEST(it_is_told_of_the_job) {
 }
 
 TEST(each_end_is_told_once) {
-  char command[256];
-  snprintf(command, sizeof command, "echo $GPUSHARE_JOB_ID >>%s", log_path);
-  start(command);
+  start_noting();
   for (int i = 0; i < 30; i++)
     run_job(0);
   await_lines(30);
-  usleep(200000);
+  fill_places(30);
   run_shell("sort -n %s | uniq | wc -l; wc -l <%s", log_path, log_path);
-  ck_assert_str_eq(output, "30\n30\n");
+  ck_assert_str_eq(output, "34\n34\n");
 }
 
 /* A program that only looks at its GPUs is no job. */
 TEST(what_was_on_no_gpu_is_not_told) {
-  char command[256];
-  snprintf(command, sizeof command, "echo $GPUSHARE_JOB_ID >>%s", log_path);
-  start(command);
+  start_noting();
   close(register_client(it));
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 0) /* until it has been heard of */
+    usleep(1000);
   run_job(0);
   await_lines(1);
-  usleep(200000);
-  run_shell("cat %s", log_path);
-  ck_assert_str_eq(output, "2\n");
+  fill_places(1);
+  ck_assert_str_eq(output, "2\n3\n4\n5\n6\n");
 }
 
 TEST(nobody_waits_for_it) {
@@ -109,15 +124,31 @@ TEST(nobody_waits_for_it) {
   get_status(it, GS_STATUS_DAEMON);
   ck_assert_uint_lt(clock_now_ns() - begin_ns, 2 * NS_PER_S);
   await_lines(HOOK_AT_ONCE);
-  usleep(200000);
-  run_shell("wc -l <%s", log_path);
-  ck_assert_int_eq(atoi(output), HOOK_AT_ONCE);
   begin_ns = clock_now_ns();
   kill(it->pid, SIGTERM);
   ck_assert_int_eq(daemon_wait(it), 0);
   ck_assert_uint_lt(clock_now_ns() - begin_ns, 5 * NS_PER_S);
   run_shell("cat %s", log_path);
   output_lacks("over");
+}
+
+TEST(no_more_run_at_once_than_there_are_places) {
+  char command[256];
+  int running = 0;
+  snprintf(command, sizeof command, "echo + >>%s; while test -e %s/stay; do sleep 0.01; done; echo - >>%s",
+           log_path, folder, log_path);
+  run_shell("touch %s/stay", folder);
+  start(command);
+  for (int i = 0; i < 40; i++)
+    run_job(0);
+  await_lines(HOOK_AT_ONCE);
+  run_shell("rm %s/stay", folder);
+  await_lines(80);
+  ck_assert_uint_eq(strlen(output), 2 * 80);
+  for (const char *line = output; *line; line += 2) {
+    running += *line == '+' ? 1 : -1;
+    ck_assert_int_le(running, HOOK_AT_ONCE);
+  }
 }
 
 /* Each end by the setting that there is then. */
