@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/parse.h"
+#include "common/spelling.h"
 #include "ctl/ctl.h"
 #include "ctl/help.h"
 
@@ -147,9 +148,9 @@ static int no_command(const char *word) {
   const char *meant = NULL;
   unsigned best = UINT_MAX;
   for (size_t i = 0; i < COMMANDS; i++)
-    if (help_is_nearer(word, commands[i].name, &best))
+    if (spelling_is_nearer(word, commands[i].name, &best))
       meant = commands[i].name;
-  return usage_error_near("not a command:", word, help_is_nearer(word, "run", &best) ? "run" : meant);
+  return usage_error_near("not a command:", word, spelling_is_nearer(word, "run", &best) ? "run" : meant);
 }
 
 /* What concerns the command; GO_ON: there is none. */
@@ -219,7 +220,7 @@ static int option_error(int option, char *const *argv) {
     if (!options[i].name)
       continue;
     snprintf(name, sizeof name, "--%s", options[i].name);
-    if (help_is_nearer(word, name, &best))
+    if (spelling_is_nearer(word, name, &best))
       meant = options[i].name;
   }
   snprintf(name, sizeof name, "--%s", meant ? meant : "");

@@ -1,5 +1,4 @@
-/* help.c - what gpusharectl tells of itself: all of it, what concerns one command, and the word that was
- * meant. */
+/* help.c - what gpusharectl tells of itself: all of it, and what concerns one command. */
 #include "ctl/help.h"
 
 #include <stdbool.h>
@@ -204,40 +203,4 @@ void help_command(const char *name, const char *options, bool is_run) {
   }
   if (is_run)
     printf("\n%s", many_text);
-}
-
-/* ---- what was meant ---- */
-
-#define WORD_MAX 32
-
-static unsigned least(unsigned a, unsigned b) { return a < b ? a : b; }
-
-/* How many characters must be put in, left out, replaced, or exchanged with the next one. */
-static unsigned distance(const char *a, const char *b) {
-  unsigned rows[3][WORD_MAX + 1] = {{0}}, *before = rows[0], *last = rows[1], *row = rows[2];
-  size_t size = strlen(b);
-  for (unsigned j = 0; j <= size; j++)
-    last[j] = j;
-  for (size_t i = 1; a[i - 1]; i++) {
-    row[0] = (unsigned)i;
-    for (size_t j = 1; j <= size; j++) {
-      row[j] = least(least(last[j], row[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = least(row[j], before[j - 2] + 1);
-    }
-    unsigned *free_row = before;
-    before = last;
-    last = row;
-    row = free_row;
-  }
-  return last[size];
-}
-
-bool help_is_nearer(const char *word, const char *name, unsigned *best) {
-  size_t longer = strlen(word) > strlen(name) ? strlen(word) : strlen(name);
-  unsigned far = longer <= WORD_MAX ? distance(word, name) : *best;
-  if (far >= *best || far > (longer + 1) / 3)
-    return false;
-  *best = far;
-  return true;
 }

@@ -1,6 +1,7 @@
 /* variables.c - one table of the variables that gpushare's programs read. */
 #include "common/variables.h"
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/spelling.h"
 
 #define PREFIX "GPUSHARE_"
 #define PREFIX_SIZE (sizeof PREFIX - 1)
@@ -82,38 +84,20 @@ bool variable_is_unknown(const char *assignment) {
   return true;
 }
 
-#define NAME_MOST 32u /* a longer one is like none */
-
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-/* How many characters must be changed, left out or put in to make one of the other (Levenshtein's distance).
- * b is at most NAME_MOST long. */
-static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length) {
-  size_t row[NAME_MOST + 1];
-  for (size_t j = 0; j <= b_length; j++)
-    row[j] = j;
-  for (size_t i = 1; i <= a_length; i++) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b_length; j++) {
-      size_t changed = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = least(changed, 1 + least(row[j], row[j - 1]));
-    }
-  }
-  return row[b_length];
-}
 
 /* Of those of which a third of the characters is wrong, or which begin as it does, or it as they: the
  * nearest. */
 const char *variable_like(const char *assignment) {
   const char *name = assignment + PREFIX_SIZE, *best = NULL;
-  size_t length = strcspn(name, "="), nearest = SIZE_MAX;
-  if (length < 3 || length > NAME_MOST)
+  size_t length = strcspn(name, "=");
+  unsigned nearest = UINT_MAX;
+  if (length < 3 || length > SPELLING_MOST)
     return NULL;
   for (size_t i = 0; i < VARIABLES; i++) {
     const char *known = variables[i].name + PREFIX_SIZE;
-    size_t known_length = strlen(known), differ = distance(known, known_length, name, length);
+    size_t known_length = strlen(known);
+    unsigned differ = spelling_distance(known, known_length, name, length);
     bool begins = strncmp(known, name, least(length, known_length)) == 0;
     if ((begins || differ <= length / 3) && differ < nearest) {
       nearest = differ;

@@ -17,6 +17,7 @@
 #include "common/lock.h"
 #include "common/log.h"
 #include "common/parse.h"
+#include "common/spelling.h"
 #include "common/text_file.h"
 #include "common/wire.h"
 #include "common/words.h"
@@ -146,6 +147,30 @@ START_TEST(weights_and_priorities) {
   ck_assert_int_eq(priority, 20);
   ck_assert_int_eq(parse_priority("-0", &priority), 0);
   ck_assert_int_eq(priority, 0);
+}
+END_TEST
+
+START_TEST(misspelt_words) {
+  static const struct {
+    const char *a, *b;
+    unsigned distance;
+  } words[] = {{"", "", 0},         {"", "tq", 2},           {"tq", "tq", 0},         {"tq", "qt", 1},
+               {"tq", "tqq", 1},    {"tq", "q", 1},          {"tq", "xx", 2},         {"weight", "wieght", 1},
+               {"grace", "gra", 2}, {"abcdef", "badcfe", 3}, {"kitten", "sitting", 3}};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    size_t a = strlen(words[i].a), b = strlen(words[i].b);
+    ck_assert_msg(spelling_distance(words[i].a, a, words[i].b, b) == words[i].distance, "%s", words[i].b);
+    ck_assert_msg(spelling_distance(words[i].b, b, words[i].a, a) == words[i].distance, "%s", words[i].b);
+  }
+  unsigned best = UINT_MAX;
+  ck_assert(!spelling_is_nearer("xx", "tq", &best)); /* too far from it */
+  ck_assert(spelling_is_nearer("qt", "tq", &best));
+  ck_assert_uint_eq(best, 1);
+  ck_assert(!spelling_is_nearer("qt", "q", &best)); /* as near */
+  ck_assert(spelling_is_nearer("tq", "tq", &best));
+  best = UINT_MAX;
+  ck_assert(!spelling_is_nearer("a_word_that_is_longer_than_any_name", "a_word_that_is_longer_than_any_name",
+                                &best));
 }
 END_TEST
 
@@ -562,6 +587,7 @@ int main(void) {
                                 modes_and_truth,
                                 quanta,
                                 weights_and_priorities,
+                                misspelt_words,
                                 uuids,
                                 small_files_are_text,
                                 files_of_the_kernel_come_whole,
