@@ -19,6 +19,7 @@
 #include "common/gpu_number.h"
 #include "common/host.h"
 #include "common/parse.h"
+#include "common/spelling.h"
 #include "core/scheduler.h"
 
 /*
@@ -379,9 +380,11 @@ static const struct config_key *find_key(const char *name) {
   return NULL;
 }
 
+#define FOR_SINGLE_GPUS "is a setting of single GPUs, for a section [gpu UUID]"
+
 const char *config_set(struct config *config, const struct config_key *key, const char *text) {
   if (key->single)
-    return "is a setting of single GPUs, for a section [gpu UUID]";
+    return FOR_SINGLE_GPUS;
   const char *wrong = key->set((char *)config + key->at, text);
   char *kept = config->texts[key - config_keys];
   if (!wrong)
@@ -435,33 +438,36 @@ bool config_changes(const struct config *before, const struct config *after, cha
 static void sum_up(uint64_t *sum, const char *text) { *sum = fnv_add(*sum, text, strlen(text) + 1); }
 
 static const char *set_for_gpu(struct override *gpu, const struct config_key *key, const char *text) {
-  if (!key->field)
-    return "is no setting of a single GPU";
   gpu->fields |= key->field;
   return key->set((char *)&gpu->settings + key->at - offsetof(struct config, general), text);
 }
 
 /* [user NAME] */
-static const char *set_for_user(struct user_limit *user, const char *name, const char *text) {
-  static const struct {
-    const char *name;
-    unsigned field; /* USER_LIMIT_* */
-    config_set_f *set;
-    size_t at;
-  } keys[] = {
-      {"weight", USER_LIMIT_WEIGHT, set_weight, OF_USER(weight)},
-      {"max_jobs", USER_LIMIT_JOBS, set_count, OF_USER(max_jobs)},
-      {"max_memory", USER_LIMIT_MEMORY, set_max_memory, OF_USER(max_memory_bytes)},
-      {"production", USER_LIMIT_PRODUCTION, set_may_produce, OF_USER(bounds.production_privileged)},
-      {"max_weight", USER_LIMIT_MAX_WEIGHT, set_max_weight, OF_USER(bounds.max_weight)},
-      {"max_priority", USER_LIMIT_MAX_PRIORITY, set_max_priority, OF_USER(bounds.max_priority)},
-  };
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (strcmp(keys[i].name, name) == 0) {
-      user->fields |= keys[i].field;
-      return keys[i].set((char *)user + keys[i].at, text);
-    }
-  return "is no setting of a user";
+static const struct user_key {
+  const char *name;
+  unsigned field; /* USER_LIMIT_* */
+  config_set_f *set;
+  size_t at;
+} user_keys[] = {
+    {"weight", USER_LIMIT_WEIGHT, set_weight, OF_USER(weight)},
+    {"max_jobs", USER_LIMIT_JOBS, set_count, OF_USER(max_jobs)},
+    {"max_memory", USER_LIMIT_MEMORY, set_max_memory, OF_USER(max_memory_bytes)},
+    {"production", USER_LIMIT_PRODUCTION, set_may_produce, OF_USER(bounds.production_privileged)},
+    {"max_weight", USER_LIMIT_MAX_WEIGHT, set_max_weight, OF_USER(bounds.max_weight)},
+    {"max_priority", USER_LIMIT_MAX_PRIORITY, set_max_priority, OF_USER(bounds.max_priority)},
+};
+#define USER_KEYS (sizeof user_keys / sizeof *user_keys)
+
+static const struct user_key *find_user_key(const char *name) {
+  for (size_t i = 0; i < USER_KEYS; i++)
+    if (strcmp(user_keys[i].name, name) == 0)
+      return &user_keys[i];
+  return NULL;
+}
+
+static const char *set_for_user(struct user_limit *user, const struct user_key *key, const char *text) {
+  user->fields |= key->field;
+  return key->set((char *)user + key->at, text);
 }
 
 struct reading {
@@ -510,12 +516,30 @@ static struct user_limit *section_user(struct reading *reading, const char *sect
   return user;
 }
 
+/* Of a key that its section does not have, whatever its value; and which one may be meant. */
+static int complain_of_key(struct reading *reading, const struct override *gpu, const struct user_limit *user,
+                           const char *name) {
+  const char *meant = NULL, *what = user ? "is no setting of a user" : "is not a setting";
+  unsigned best = UINT_MAX;
+  for (size_t i = 0; user && i < USER_KEYS; i++)
+    if (spelling_is_nearer(name, user_keys[i].name, &best))
+      meant = user_keys[i].name;
+  for (size_t i = 0; !user && i < config_key_count; i++)
+    if ((gpu ? config_keys[i].field != 0 : !config_keys[i].single) &&
+        spelling_is_nearer(name, config_keys[i].name, &best))
+      meant = config_keys[i].name;
+  if (meant)
+    return complain(reading, "%.40s %s: did you mean %s?", name, what, meant);
+  return complain(reading, "%.40s %s", name, what);
+}
+
 /* For inih: not 0 if the line is right. */
 static int on_setting(void *argument, const char *section, const char *name, const char *value) {
   struct reading *reading = argument;
   struct override *gpu = NULL;
   struct user_limit *user = NULL;
   const struct config_key *key = find_key(name);
+  const struct user_key *user_key = find_user_key(name);
   const char *wrong;
   if (strncmp(section, "gpu ", 4) == 0 && !(gpu = section_gpu(reading, section)))
     return 0;
@@ -529,12 +553,15 @@ static int on_setting(void *argument, const char *section, const char *name, con
     sum_up(&reading->config->sections, name);
     sum_up(&reading->config->sections, value);
   }
-  if (user)
-    wrong = set_for_user(user, name, value);
-  else if (!key)
-    wrong = "is not a setting";
-  else
-    wrong = gpu ? set_for_gpu(gpu, key, value) : config_set(reading->config, key, value);
+  if (user ? !user_key : !key)
+    return complain_of_key(reading, gpu, user, name);
+  if (gpu && !key->field)
+    return complain(reading, "%s is no setting of a single GPU", name);
+  if (!gpu && !user && key->single)
+    return complain(reading, "%s " FOR_SINGLE_GPUS, name);
+  wrong = user  ? set_for_user(user, user_key, value)
+          : gpu ? set_for_gpu(gpu, key, value)
+                : config_set(reading->config, key, value);
   return wrong ? complain(reading, "%.40s: '%.60s' %s", name, value, wrong) : 1;
 }
 

@@ -126,7 +126,7 @@ class Installed(unittest.TestCase):
         run("systemctl", "stop", UNIT)
         run("systemctl", "start", UNIT, code=1)
         self.assertEqual((shown("ExecMainStatus"), shown("NRestarts"), shown("ActiveState")), ("78", "0", "failed"))
-        self.assertIn(DROP_IN + ":1: speed: '9' is not a setting", shown("StatusText"))
+        self.assertIn(DROP_IN + ":1: speed is not a setting", shown("StatusText"))
 
     def test_metrics_on_a_port_by_systemds_proxy(self):
         configure("metrics = unix:/run/gpushare/metrics.sock\n")

@@ -167,8 +167,8 @@ class Notifications(Manager):
     def test_a_bad_start_says_why(self):
         self.write("gpushare.conf", "tq = 3\nspeed = 9\n")
         self.start()
-        self.assertIn("gpushare.conf:2: speed: '9' is not a setting", self.expect("STATUS")["STATUS"])
-        self.fails(78, "gpushare.conf:2: speed: '9' is not a setting")
+        self.assertIn("gpushare.conf:2: speed is not a setting", self.expect("STATUS")["STATUS"])
+        self.fails(78, "gpushare.conf:2: speed is not a setting")
 
 
 class Watchdog(Manager):

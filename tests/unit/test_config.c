@@ -97,7 +97,14 @@ TEST(mistakes_are_named_and_change_nothing) {
       {"tq = 0.5ms\n", ":1: ", "'0.5ms' is not from 1ms to 24h (turns without an end: policy = fifo)"},
       {"tq = 25h\n", ":1: ", "'25h' is not from 1ms to 24h"},
       {"tq = 99999999999999999999\n", ":1: ", "is not from 1ms to 24h"},
-      {"\n\nspeed = 9\n", ":3: ", "is not a setting"},
+      {"\n\nspeed = 9\n", ":3: speed is not a setting", ""},
+      {"xx = 3\n", ":1: xx is not a setting", ""},
+      {"qt = 3\n", ":1: qt is not a setting: did you mean tq?", ""},
+      {"polcy = rr\n", ":1: ", "polcy is not a setting: did you mean policy?"},
+      {"siz = 80G\n", ":1: siz is not a setting", ""},
+      {"[gpu " CARD "]\nsiz = 80G\n", ":2: ", "siz is not a setting: did you mean size?"},
+      {"[gpu " CARD "]\ngrcae = 5\n", ":2: grcae is not a setting", ""},
+      {"[user 65534]\nmax_job = 5\n", ":2: ", "max_job is no setting of a user: did you mean max_jobs?"},
       {"[other]\ntq = 5\n", ":2: ", "section [other]"},
       {"just words\n", ":1: ", "neither a comment"},
       {"mode = ON\n", ":1: ", "auto, on, off"},
@@ -111,12 +118,12 @@ TEST(mistakes_are_named_and_change_nothing) {
       {"max_priority = -1\n", ":1: ", "max_priority: '-1' is not a number from 0 to 20"},
       {"max_priority = 21\n", ":1: ", "from 0 to 20"},
       {"production = me\n", ":1: ", "production: 'me' is neither any nor privileged"},
-      {"[gpu " CARD "]\nmax_weight = 100\n", ":2: ", "max_weight: '100' is no setting of a single GPU"},
+      {"[gpu " CARD "]\nmax_weight = 100\n", ":2: ", "max_weight is no setting of a single GPU"},
       {"[user 65534]\nmax_jobs = 0\n", ":2: ", "max_jobs: '0' is not a number from 1"},
       {"[user 65534]\nweight = 0\n", ":2: ", "weight: '0' is not a number from 1 to 10000"},
       {"[user 65534]\nproduction = any\n", ":2: ", "production: 'any' is neither yes nor no"},
       {"[user 65534]\nmax_memory = much\n", ":2: ", "max_memory: 'much' is not a size"},
-      {"[user 65534]\ntq = 5\n", ":2: ", "tq: '5' is no setting of a user"},
+      {"[user 65534]\ntq = 5\n", ":2: ", "tq is no setting of a user"},
       {"[user no such one]\nweight = 5\n", ":2: ", "section [user no such one]: there is no such user"},
       {"[users]\nweight = 5\n", ":2: ", "section [users]: there are only"},
       {"learn = perhaps\n", ":1: ", "learn: 'perhaps' is neither yes nor no"},
@@ -130,18 +137,21 @@ TEST(mistakes_are_named_and_change_nothing) {
       {"[gpu]\ntq = 5\n", ":2: ", "section [gpu]"},
       {"[gpu 0:]\ntq = 5\n", ":2: ", "section [gpu 0:] names no GPU"},
       {"[gpu 65536]\ntq = 5\n", ":2: ", "names no GPU"},
-      {"size = 80G\n", ":1: ", "size: '80G' is a setting of single GPUs"},
+      {"size = 80G\n", ":1: ", "size is a setting of single GPUs, for a section [gpu UUID]"},
       {"[gpu " CARD "]\nsize = 0\n", ":2: ", "size: '0' is not the size of a card"},
       {"[gpu " CARD "0]\ntq = 5\n", ":2: ", "0] names no GPU"},
       {"[gpu GPU-00000000-0000-0000-0000-000000000000]\ntq = 5\n", ":2: ", "names no GPU"},
-      {"[gpu " CARD "]\ngrace = 5\n", ":2: ", "grace: '5' is no setting of a single GPU"},
-      {"[gpu " CARD "]\nspeed = 5\n", ":2: ", "speed: '5' is not a setting"},
+      {"[gpu " CARD "]\ngrace = 5\n", ":2: ", "grace is no setting of a single GPU"},
+      {"[gpu " CARD "]\nspeed = 5\n", ":2: ", "speed is not a setting"},
       {"[gpu " CARD "]\ntq = 5\nmode = maybe\n", ":3: ", "mode: 'maybe' is none of auto, on, off"},
       {"mode = never\ntq = soon\n", ":1: ", "mode"},
   };
   for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
     ck_assert_msg(read_text(mistakes[i].text) == -EINVAL, "%s", mistakes[i].text);
     ck_assert_msg(strstr(error, mistakes[i].line) && strstr(error, mistakes[i].reason), "%s", error);
+    ck_assert_msg(!strstr(error, "did you mean") || strstr(mistakes[i].line, "did you mean") ||
+                      strstr(mistakes[i].reason, "did you mean"),
+                  "%s", error);
     ck_assert_uint_eq(config.general.tq_ns, 20 * NS_PER_S);
     ck_assert_uint_eq(config.overrides.count, 0);
   }

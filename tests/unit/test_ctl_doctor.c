@@ -279,7 +279,7 @@ TEST(a_configuration_is_checked_without_a_daemon) {
   ck_assert_int_eq(run_shell("%s --check-config %s 2>&1", GS_DAEMON, GS_LAB), 0);
   write_config("tq = 7\nlern = no\n");
   ck_assert_int_eq(run_shell("%s --check-config %s 2>&1", GS_DAEMON, it->config), 78);
-  output_has("gpushare.conf:2: lern: 'no' is not a setting");
+  output_has("gpushare.conf:2: lern is not a setting: did you mean learn?");
   ck_assert_int_eq(run_shell("%s --check-config /nonexistent 2>&1", GS_DAEMON), 78);
   ck_assert_int_eq(run_shell("%s --check-config %s more 2>&1", GS_DAEMON, it->config), 64);
 }
