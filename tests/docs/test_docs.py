@@ -103,6 +103,20 @@ class Documentation(unittest.TestCase):
                 for option in re.findall(r"(?<!\S)--[a-z][a-z-]+", words.split(" -- ")[0]):
                     self.assertIn(option, options, f"{path}: gpusharectl {words}")
 
+    def test_commands_that_speak_json_are_named(self):
+        """Those with a schema: by the entry of the option, by its manual page and for users."""
+        titles = [re.search(r'"title": "gpusharectl ([a-z]+).*--json', read(path))
+                  for path in glob.glob(os.path.join(sources, "docs/schema/*.json"))]
+        commands = {title.group(1) for title in titles if title} | {"top"}
+        self.assertGreater(len(commands), 8)
+        helped = subprocess.run([ctl, "--help"], capture_output=True, text=True, check=True).stdout
+        manual, users = (read(os.path.join(sources, page)) for page in ("docs/man/gpusharectl.1", "docs/USERS.md"))
+        texts = {"--help": re.search(r"\n  --json +(.*?)as\s+JSON", helped, re.DOTALL),
+                 "the manual page": re.search(r"\.It Fl -json\nShow (.*?)\nas JSON", manual, re.DOTALL),
+                 "USERS.md": re.search(r"settings\. (`status`.*?) speak JSON", users, re.DOTALL)}
+        for where, text in texts.items():
+            self.assertEqual(commands, set(re.findall(r"[a-z]+", text.group(1))) & commands, where)
+
     def test_settings_are_there(self):
         helped = subprocess.run([daemon, "--help"], capture_output=True, text=True, check=True).stdout
         known = {name.replace("-", "_") for name in re.findall(r"(?m)^  --([a-z-]+)", helped)}
