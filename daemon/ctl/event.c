@@ -363,6 +363,7 @@ struct reader {
   uint32_t job;                  /* events: of which; 0: of all */
   uint32_t gpus[GPU_CHOICE_MAX]; /* likewise, by number */
   size_t gpu_count;              /* 0: of all, and those of none */
+  bool told;                     /* of one at least */
   struct gs_msg begin;
   struct gs_msg command; /* history: of the run that comes next, if it may be seen */
   json_t *runs;          /* history: NULL: a table */
@@ -384,6 +385,7 @@ static int take_event(void *argument, const struct gs_msg *msg) {
     return CTL_OK;
   bool json = reader->request->json;
   int code = CTL_OK;
+  reader->told |= msg->type == GS_EVENT;
   if (msg->type == GS_EVENTS_BEGIN) {
     reader->begin = *msg;
   } else if (msg->type == GS_EVENTS_MISSED) {
@@ -427,7 +429,11 @@ int events_command(const struct request *request) {
     code = choose_gpus(&reader);
   if (code != CTL_OK)
     return code;
-  return event_read(request, GS_RECORD_EVENTS, take_event, &reader);
+  code = event_read(request, GS_RECORD_EVENTS, take_event, &reader);
+  if (code == CTL_OK && reader.job && !reader.told && !request->follow)
+    command_error(code, "no event of job %u%s%s is kept; gpusharectl history has the jobs that have ended",
+                  reader.job, reader.gpu_count ? " on that GPU" : "", request->since ? " in that time" : "");
+  return code;
 }
 
 /* ---- history ---- */

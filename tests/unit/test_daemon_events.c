@@ -565,11 +565,20 @@ TEST(events_of_a_job_or_a_gpu) {
   output_lacks("job 1");
   output_lacks("has started");
   ck_assert_int_eq(ctl("events --job 2 --gpu GPU-01"), 0);
-  ck_assert_str_eq(output, "");
+  ck_assert_str_eq(output, "gpusharectl: no event of job 2 on that GPU is kept; gpusharectl history has the "
+                           "jobs that have ended\n");
   ck_assert_int_eq(ctl("events --gpu GPU-07"), 1);
   output_has("no GPU's UUID begins with GPU-07");
   ck_assert_int_eq(ctl("events --job one"), 2);
   output_has("not the number of a job");
+  ck_assert_int_eq(ctl("events --job 99"), 0);
+  ck_assert_str_eq(output, "gpusharectl: no event of job 99 is kept; gpusharectl history has the jobs that "
+                           "have ended\n");
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s events --job 99 --json 2>/dev/null", it->socket, GS_CTL),
+                   0);
+  ck_assert_str_eq(output, "");
+  ck_assert_int_eq(ctl("events --job 99 --since 1h"), 0);
+  output_has("no event of job 99 in that time is kept");
 }
 
 TEST(events_are_lines_of_json) {
