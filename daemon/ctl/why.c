@@ -269,6 +269,15 @@ static json_t *why_json(const struct status *status, const struct job_figures *j
   return object;
 }
 
+/* Numbers are given upwards. */
+static int tell_absence(const struct status *status, uint32_t job) {
+  uint32_t last = status->daemon ? status->daemon->daemon.last_job : 0;
+  if (job <= last)
+    return command_error(CTL_REFUSED, "job %u has ended, or is on no GPU: see gpusharectl history", job);
+  return command_error(CTL_REFUSED, "no job on a GPU has the number %u: see gpusharectl status%s", job,
+                       last ? "" : ", and history of those that have ended");
+}
+
 static int answer(const struct status *status, uint32_t job, bool json) {
   json_t *gpus = json_array();
   bool found = false;
@@ -283,10 +292,9 @@ static int answer(const struct status *status, uint32_t job, bool json) {
       printf("\n");
     }
   }
-  int code =
-      !found ? command_error(CTL_REFUSED, "no job on a GPU has the number %u: see gpusharectl status", job)
-      : json ? output_json(json_pack("{sI sO}", "job", (json_int_t)job, "gpus", gpus))
-             : CTL_OK;
+  int code = !found ? tell_absence(status, job)
+             : json ? output_json(json_pack("{sI sO}", "job", (json_int_t)job, "gpus", gpus))
+                    : CTL_OK;
   json_decref(gpus);
   return code;
 }

@@ -137,13 +137,22 @@ static struct peer *find_client(struct daemon *daemon, uint32_t job_id) {
   return NULL;
 }
 
+/* Why find_client has found none. Numbers are given upwards. */
+static const char *tell_absence(struct daemon *daemon, uint32_t job_id) {
+  const struct peer *client = clients_find(daemon, job_id);
+  if (client && !client->closed)
+    return "its program is on no GPU: see gpusharectl status";
+  return job_id <= daemon->last_job_id ? "there is no such job any more: see gpusharectl history"
+                                       : "there is no such job: see gpusharectl status";
+}
+
 /* 0, or -errno and why. client: NULL if there is none. */
-static int check_terms(const struct peer *peer, const struct peer *client, const struct gs_msg *msg,
-                       const char **why) {
+static int check_terms(struct daemon *daemon, const struct peer *peer, const struct peer *client,
+                       const struct gs_msg *msg, const char **why) {
   if ((*why = terms_wrong(msg)))
     return -EINVAL;
   if (!client) {
-    *why = "there is no such job: see gpusharectl status";
+    *why = tell_absence(daemon, msg->set_terms.job);
     return -ENOENT;
   }
   if (msg->set_terms.term == GS_TERM_RATE && msg->set_terms.value > 0 &&
@@ -179,7 +188,7 @@ static void set_for_member(struct daemon *daemon, const struct peer *peer, struc
                            const struct gs_msg *msg, uint64_t now_ns) {
   const char *why;
   bool differs = terms_of(&member->terms).paused != msg->set_terms.value;
-  if (differs && check_terms(peer, member, msg, &why) == 0)
+  if (differs && check_terms(daemon, peer, member, msg, &why) == 0)
     set_terms(daemon, peer, member, msg, now_ns);
 }
 
@@ -203,7 +212,7 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
                          uint64_t now_ns) {
   struct peer *client = find_client(daemon, msg->set_terms.job);
   const char *why;
-  int err = check_terms(peer, client, msg, &why);
+  int err = check_terms(daemon, peer, client, msg, &why);
   if (err < 0) {
     char value[WORDS_SIZE];
     if (err == -EACCES && msg->set_terms.term == GS_TERM_PAUSED)
@@ -231,7 +240,7 @@ static void on_set_terms(struct daemon *daemon, struct peer *peer, const struct 
 static struct peer *find_permitted(struct daemon *daemon, struct peer *peer, uint32_t job_id) {
   struct peer *client = find_client(daemon, job_id);
   if (!client)
-    peer_reply(peer, -ENOENT, "there is no such job: see gpusharectl status");
+    peer_reply(peer, -ENOENT, tell_absence(daemon, job_id));
   else if (peer->uid != client->uid && !peer_may_change(peer))
     peer_reply(peer, -EACCES, NOT_PERMITTED);
   else

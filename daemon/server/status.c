@@ -39,6 +39,7 @@ static struct gs_msg describe_daemon(const struct daemon *daemon, uint64_t now_n
   msg.daemon.mps_programs = daemon->spatial.programs;
   msg.daemon.mps_uid = daemon->spatial.uid;
   msg.daemon.presence = daemon->presence;
+  msg.daemon.last_job = daemon->last_job_id;
   strncpy(msg.daemon.release, GPUSHARE_VERSION, sizeof msg.daemon.release - 1);
   return msg;
 }

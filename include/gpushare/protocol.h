@@ -710,6 +710,7 @@ struct gs_msg {
       uint32_t mps_programs; /* that use it */
       uint32_t mps_uid;      /* theirs, if there are any */
       uint32_t presence;     /* enum gs_presence */
+      uint32_t last_job;     /* jobs have had numbers up to this one; 0: none, or an older daemon */
     } daemon;
     struct { /* STATUS_GPU; gpu: its number. In this order */
       uint8_t uuid[GS_UUID_SIZE];

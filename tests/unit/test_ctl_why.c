@@ -231,8 +231,16 @@ END_TEST
 
 START_TEST(who_is_not_there_is_no_job) {
   played_add_gpu(0);
+  struct gs_msg *daemon = played_add(GS_STATUS_DAEMON);
   ask("why 5", 1);
-  output_has("no job on a GPU has the number 5");
+  output_has(
+      "no job on a GPU has the number 5: see gpusharectl status, and history of those that have ended\n");
+  daemon->daemon.last_job = 4;
+  ask("why 5", 1);
+  output_has("no job on a GPU has the number 5: see gpusharectl status\n");
+  daemon->daemon.last_job = 5;
+  ask("why 5", 1);
+  output_has("job 5 has ended, or is on no GPU: see gpusharectl history\n");
   ck_assert_int_eq(run_shell("%s why 0 2>&1", GS_CTL), 2);
   output_has("not the number of a job");
   ck_assert_int_eq(run_shell("%s why 2>&1", GS_CTL), 2);

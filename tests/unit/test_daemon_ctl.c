@@ -256,6 +256,32 @@ TEST(what_a_job_is_given_can_be_changed) {
   output_has("there is no such job: see gpusharectl status");
 }
 
+/* Whoever asks for a job that is not there is told where it is. */
+TEST(a_job_that_has_ended_is_told_from_one_that_never_was) {
+  static const char *const commands[] = {"pause %u", "set-weight %u 5", "evict %u", "kill %u", "why %u"};
+  int ended = holding_client(), on_no_gpu = register_elsewhere(it);
+  close(ended);
+  while (get_status(it, GS_STATUS_DAEMON).daemon.jobs > 1)
+    usleep(1000);
+  for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+    bool is_why = strncmp(commands[i], "why", 3) == 0;
+    for (unsigned job = 1; job <= 3; job++) {
+      char line[32];
+      snprintf(line, sizeof line, commands[i], job);
+      ck_assert_int_eq(ctl(line), 1);
+      if (job == 3)
+        output_has(is_why ? "no job on a GPU has the number 3: see gpusharectl status\n"
+                          : "there is no such job: see gpusharectl status\n");
+      else if (is_why)
+        output_has(" has ended, or is on no GPU: see gpusharectl history\n");
+      else
+        output_has(job == 1 ? "there is no such job any more: see gpusharectl history\n"
+                            : "its program is on no GPU: see gpusharectl status\n");
+    }
+  }
+  close(on_no_gpu);
+}
+
 TEST(jobs_can_be_paused) {
   int fd = holding_client();
   uint64_t epoch = expect(fd, GS_LOCK_OK).epoch;

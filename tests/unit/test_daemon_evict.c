@@ -124,7 +124,7 @@ TEST(it_is_told_what_has_happened) {
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s timeline", it->socket, GS_CTL), 0);
   output_has("loses its place");
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict 1 2>&1", it->socket, GS_CTL), 1);
-  output_has("there is no such job");
+  output_has("there is no such job any more: see gpusharectl history");
   ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s evict 0 2>&1", it->socket, GS_CTL), 2);
 }
 
