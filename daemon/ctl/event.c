@@ -12,6 +12,7 @@
 #include "common/words.h"
 #include "ctl/figures.h"
 #include "ctl/gpu_choice.h"
+#include "ctl/table.h"
 
 /* ---- names ---- */
 
@@ -366,7 +367,8 @@ struct reader {
   bool told;                     /* of one at least */
   struct gs_msg begin;
   struct gs_msg command; /* history: of the run that comes next, if it may be seen */
-  json_t *runs;          /* history: NULL: a table */
+  json_t *runs;          /* history; NULL: a table: */
+  struct table table;
 };
 
 /* ---- events ---- */
@@ -438,16 +440,33 @@ int events_command(const struct request *request) {
 
 /* ---- history ---- */
 
-static void show_run(const struct reader *reader, const struct gs_msg *end, const char *command) {
+static const struct table_column run_columns[] = {
+    {"JOB", 6, 11, NULL, 0, false},      {"PID", 8, 2, NULL, 0, false},
+    {"USER", -10, 6, NULL, 0, false},    {"NAME", -16, 9, NULL, 0, false},
+    {"STARTED", -19, 8, NULL, 0, false}, {"TOOK", 10, 7, NULL, 0, false},
+    {"GPU TIME", 10, 5, NULL, 0, false}, {"WAITED", 10, 4, NULL, 0, false},
+    {"TURNS", 6, 1, NULL, 0, false},     {"END", -8, 10, NULL, 0, false},
+    {"COMMAND", -7, 3, NULL, 20, false},
+};
+
+static void add_run(struct reader *reader, const struct gs_msg *end, const char *command) {
+  struct table *table = &reader->table;
   char when[EVENT_TIME_SIZE], how[16];
   uint64_t started_ns = end->event.end.started_ns;
   local_time(event_realtime_ns(&reader->begin, started_ns), when);
   when[strlen("2026-01-31 12:00:00")] = '\0';
   snprintf(how, sizeof how, "exit %d", end->event.end.status);
-  printf("%6u %8d %-10s %-16s %s %10s %10s %10s %6lu %-8s %s\n", end->event.job, end->event.pid,
-         user_name(end->event.uid), end->event.name, when, DURATION_TEXT(end->event.at_ns - started_ns),
-         DURATION_TEXT(end->event.end.gpu_ns), DURATION_TEXT(end->event.end.waited_ns), end->event.end.turns,
-         end->event.detail == GS_END_EXIT ? how : words_end(end->event.detail), command ? command : "-");
+  table_add(table, "%u", end->event.job);
+  table_add(table, "%d", end->event.pid);
+  table_add(table, "%s", user_name(end->event.uid));
+  table_add(table, "%s", end->event.name);
+  table_add(table, "%s", when);
+  table_add(table, "%s", DURATION_TEXT(end->event.at_ns - started_ns));
+  table_add(table, "%s", DURATION_TEXT(end->event.end.gpu_ns));
+  table_add(table, "%s", DURATION_TEXT(end->event.end.waited_ns));
+  table_add(table, "%lu", end->event.end.turns);
+  table_add(table, "%s", end->event.detail == GS_END_EXIT ? how : words_end(end->event.detail));
+  table_add(table, "%s", command ? command : "-");
 }
 
 static int take_run(void *argument, const struct gs_msg *msg) {
@@ -464,7 +483,7 @@ static int take_run(void *argument, const struct gs_msg *msg) {
   bool is_its = reader->command.type == GS_EVENT && reader->command.event.job == msg->event.job;
   const char *command = is_its ? reader->command.event.text : NULL;
   if (!reader->runs) {
-    show_run(reader, msg, command);
+    add_run(reader, msg, command);
     return CTL_OK;
   }
   json_t *run = event_json(&reader->begin, msg);
@@ -473,13 +492,14 @@ static int take_run(void *argument, const struct gs_msg *msg) {
 }
 
 int history_command(const struct request *request) {
-  struct reader reader = {.runs = request->json ? json_array() : NULL};
-  if (!request->json)
-    printf("%6s %8s %-10s %-16s %-19s %10s %10s %10s %6s %-8s %s\n", "JOB", "PID", "USER", "NAME", "STARTED",
-           "TOOK", "GPU TIME", "WAITED", "TURNS", "END", "COMMAND");
+  struct reader reader = {
+      .runs = request->json ? json_array() : NULL,
+      .table = {.columns = run_columns, .count = sizeof run_columns / sizeof *run_columns}};
   int code = event_read(request, GS_RECORD_RUNS, take_run, &reader);
-  if (!request->json)
-    return code;
+  if (!request->json) {
+    int shown = table_print(&reader.table, stdout, 0, table_screen_width());
+    return code == CTL_OK ? shown : code;
+  }
   json_t *root = json_object();
   json_object_set_new(root, "runs", reader.runs);
   if (code == CTL_OK)

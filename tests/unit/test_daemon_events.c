@@ -2,12 +2,14 @@
  * events.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -624,6 +626,36 @@ TEST(the_history_has_runs_that_ended) {
   ck_assert(json_is_null(json_object_get(second, "status")));
   json_decref(root);
   close(still);
+}
+
+/* What it writes on a terminal of so many columns. */
+static void show_history(unsigned short columns) {
+  struct winsize size = {.ws_row = 24, .ws_col = columns};
+  int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ck_assert_int_ge(terminal, 0);
+  ck_assert_int_eq(grantpt(terminal), 0);
+  ck_assert_int_eq(unlockpt(terminal), 0);
+  ck_assert_int_eq(ioctl(terminal, TIOCSWINSZ, &size), 0);
+  ck_assert_int_eq(run_shell("GPUSHARE_SOCKET=%s %s history >%s", it->socket, GS_CTL, ptsname(terminal)), 0);
+  size_t length = 0;
+  for (ssize_t count; (count = read(terminal, output + length, sizeof output - 1 - length)) > 0;)
+    length += (size_t)count; /* then EIO */
+  output[length] = '\0';
+  close(terminal);
+}
+
+TEST(the_history_fits_the_terminal) {
+  run_to_exit("python train.py --with-words-that-have-no-room-beside-what-is-told", 3);
+  show_history(80);
+  output_has("JOB ");
+  output_has(" STARTED ");
+  output_has(" END");
+  output_has(" exit 3");
+  for (const char *line = output; *line; line += strcspn(line, "\n") + 1)
+    ck_assert_msg(strcspn(line, "\r\n") <= 80, "%s", line);
+  show_history(250);
+  output_has(" PID ");
+  output_has("-what-is-told\r\n");
 }
 
 /* ---- timelines ---- */
