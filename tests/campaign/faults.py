@@ -500,7 +500,7 @@ SYSTEM_CALLS = {
 }
 # Whoever can't tell whether a number is still its own leaves it open (src/common/descriptor.h). That is for guests in a
 # program; that the file of a descriptor can't be looked at does not happen to the daemon.
-NEVER = {"fstat in is_at": MEMORY, "fstat in descriptor_identify": MEMORY, "stat in is_at": [errno.EACCES]}
+NEVER = {"syscall in look_at": MEMORY, "stat in is_at": [errno.EACCES]}
 EXCUSED = {
     **{name: "see NEVER" for name in NEVER},
     **{name: "the page is off in the scenes: tests/web/test_web.py" for name in (
@@ -541,7 +541,7 @@ EXCUSED = {
     **{f"{name} in write_at_once": "the library's way to the log" for name in ("write", "send", "syscall")},
     "poll in poll < write_at_once": "the library's way to the log",
     **{f"{name} in is_fresh_socket": "the library's way to the daemon" for name in ("getsockopt", "getpeername")},
-    "connect in wire_connect_as_guest": "the library's way to the daemon",
+    "syscall in wire_connect_as_guest": "the library's way to the daemon",
     "syscall in clock_sleep < wire_connect_patiently": "gpusharectl's way to the daemon",
     "syscall in clock_sleep < thread_start_needed": "the library's threads",
     "syscall in wire_socket_as_guest": "the library's way to the daemon",
@@ -549,7 +549,7 @@ EXCUSED = {
     "recv in recv < descriptor_hang_up": "the library's descriptors",
     "getrlimit in descriptor_may_stay": "the library's descriptors",
     **{f"{name} in {where}": "the library's descriptors"
-       for name, where in (("syscall", "run_frozen"), ("syscall", "descriptor_own_table"), ("fcntl", "descriptor_keep"),
+       for name, where in (("syscall", "run_frozen"), ("syscall", "descriptor_own_table"), ("syscall", "duplicate"),
                            ("syscall", "futex_wait_by < futex_wait < descriptor_apart"))},
     **{name: "only after another call has failed"
        for name in ("write in write_all < catch_up", "unlinkat in make_anew", "fstat in read_only", "syscall in process_open_since")},

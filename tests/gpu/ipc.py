@@ -123,6 +123,12 @@ def from_another_gpu(test, daemon, size):
         end(maker, user, third)
 
 
+def exports(test, daemon, memory):
+    """Memory of cuMemCreate is exported while kernels of another thread use it."""
+    with test.start("exporter", env=test.env(daemon, extra={"GPUSHARE_MEMORY": memory})) as program:
+        program.finish()
+
+
 def tensors(test, daemon):
     with test.start("ipc_torch.py", env=test.env(daemon, extra=SWAP)) as program:
         program.expect("nothing is shared")
@@ -142,6 +148,8 @@ def cases(test):
         test.case("from_another_gpu", lambda: from_another_gpu(test, daemon, SIZES[-1]))
     with test.daemon(capacity="2G") as daemon:
         test.case("tensors_of_pytorch", lambda: tensors(test, daemon))
+        for memory in ("swap", "managed"):
+            test.case(f"exports_{memory}", lambda memory=memory: exports(test, daemon, memory))
 
 
 harness.main(cases)

@@ -148,6 +148,20 @@ void fake_await_pinned(struct fake_daemon *fake, uint64_t pinned_bytes) {
   }
 }
 
+static bool kind_is_told(const struct fake_daemon *fake, enum gs_pinned kind, uint64_t bytes) {
+  uint64_t sum_bytes = 0;
+  for (int i = 0; i < GS_PINNED_COUNT; i++)
+    sum_bytes += fake->kind_bytes[i];
+  return fake->kind_bytes[kind] == bytes && sum_bytes == fake->pinned_bytes;
+}
+
+void fake_await_kind(struct fake_daemon *fake, enum gs_pinned kind, uint64_t bytes) {
+  while (!kind_is_told(fake, kind, bytes)) {
+    struct gs_msg msg = receive(fake);
+    CHECK(!take_note(fake, &msg), "%s comes", wire_type_name(msg.type));
+  }
+}
+
 static bool room_is_reached(const struct fake_daemon *fake, uint64_t slack_bytes) {
   uint64_t most = fake->room_bytes < fake->used_bytes ? fake->room_bytes : fake->used_bytes;
   return fake->resident_bytes <= most &&

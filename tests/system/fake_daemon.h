@@ -80,5 +80,7 @@ struct gs_msg fake_await_active(struct fake_daemon *fake);
 /* The program allocates; until it uses so much, or has so much that can't leave the card. */
 void fake_await_used(struct fake_daemon *fake, uint64_t used_bytes);
 void fake_await_pinned(struct fake_daemon *fake, uint64_t pinned_bytes);
+/* Until so much of that kind is told, and all kinds together are what can't leave. */
+void fake_await_kind(struct fake_daemon *fake, enum gs_pinned kind, uint64_t bytes);
 
 #endif

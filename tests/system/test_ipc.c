@@ -697,6 +697,7 @@ TEST(while_a_capture_is_open) {
   ask(user, "close 0", NULL);
   await_counted(maker, 0, "it is closed");
   ask(user, opening(0, handle), NULL);
+  await_counted(maker, 8 * MIB, "it is open");
   ask(user, "capture", NULL);
   ask(user, "close 0", NULL);
   ask(user, "uncapture", NULL);

@@ -72,15 +72,6 @@ TEST(little_is_told_at_once) {
   finish();
 }
 
-/* The sum is all that can't leave. */
-static void expect_kind(enum gs_pinned kind, uint64_t bytes) {
-  uint64_t sum_bytes = 0;
-  for (int i = 0; i < GS_PINNED_COUNT; i++)
-    sum_bytes += fake.kind_bytes[i];
-  CHECK(fake.kind_bytes[kind] == bytes && sum_bytes == fake.pinned_bytes, "%d: %llu of %llu", (int)kind,
-        (unsigned long long)fake.kind_bytes[kind], (unsigned long long)fake.pinned_bytes);
-}
-
 TEST(its_kinds_are_told) {
   static const struct {
     const char *line;
@@ -94,11 +85,11 @@ TEST(its_kinds_are_told) {
     process_say(pinner, made[i].line);
     expect_done();
     fake_await_pinned(&fake, (i + 1) * 2 * MIB);
-    expect_kind(made[i].kind, 2 * MIB);
+    fake_await_kind(&fake, made[i].kind, 2 * MIB);
   }
   process_say(pinner, "graph 134217728"); /* it waits for its room */
   fake_await_pinned(&fake, 136 * MIB);
-  expect_kind(GS_PINNED_GRAPHS, 128 * MIB);
+  fake_await_kind(&fake, GS_PINNED_GRAPHS, 128 * MIB);
   fake_tell_room(&fake, OWN_BYTES + 136 * MIB);
   expect_done();
   finish();
