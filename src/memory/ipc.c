@@ -580,23 +580,30 @@ static CUresult map_piece(struct import *import, const struct lent_note *note,
   return result;
 }
 
+/* The maker must have its turn, which may be long after. An open capture may keep it from that. */
+static bool await_turn(const struct descriptor *other) {
+  log_info(
+      "memory of another process is opened: it may have left the card, so this waits for the turn of that "
+      "process");
+  if (await(other, POLLIN, PATIENCE_NS))
+    return true;
+  if (capture_count())
+    return false;
+  log_warn("memory of process %d is opened, and has left the card: this waits for the turn of that process",
+           (int)abstract_other(other));
+  return await(other, POLLIN, FOREVER_NS);
+}
+
 static CUresult take_piece(struct import *import, const struct descriptor *other) {
   struct lent_note note;
   CUmemGenericAllocationHandle piece;
   CUresult result;
-  ssize_t n;
-  uint64_t patience_ns = PATIENCE_NS;
+  ssize_t n = 0;
   do {
-    if (!await(other, POLLIN, patience_ns))
+    if (!(n == 1 ? await_turn(other) : await(other, POLLIN, PATIENCE_NS)))
       return CUDA_ERROR_INVALID_HANDLE;
     n = passing_borrow(other, &note, sizeof note, &piece, &result);
-    if (n == 1)
-      log_info(
-          "memory of another process is opened: it may have left the card, so this waits for the turn of "
-          "that process");
-    patience_ns =
-        capture_count() ? PATIENCE_NS : FOREVER_NS; /* an open capture may keep that from its turn */
-  } while (n == 1);
+  } while (n == 1); /* the maker says so that it takes longer */
   if (result != CUDA_SUCCESS)
     return result;
   result = n == (ssize_t)sizeof note && makes_sense(import, &note) ? map_piece(import, &note, piece)

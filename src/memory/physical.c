@@ -59,7 +59,7 @@ struct mapping {
 };
 
 /* Held for whole changes, also while the driver is called, but never while anything is waited for that may
- * take longer than a piece moves. */
+ * take longer than a piece moves, or, for an export, than the block. */
 static struct lock lock = LOCK(LOCK_PHYSICAL);
 static struct ledger handles = LEDGER(LOCK_PHYSICAL_TABLE);      /* by number; object: struct physical */
 static struct ledger mappings = LEDGER(LOCK_PHYSICAL_TABLE);     /* by address; object: struct mapping */

@@ -1,5 +1,5 @@
 """What the documentation says is there: messages that it quotes, commands, options, variables, files, links.
-usage: test_docs.py GPUSHARECTL DAEMON SOURCES
+usage: test_docs.py GPUSHARECTL DAEMON SOURCES CTEST BUILD
 
 A message is what stands in the first column of a table headed "message"; ... is what varies in it, or an example is there."""
 import glob
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-ctl, daemon, sources = sys.argv[1:4]
+ctl, daemon, sources, ctest, build = sys.argv[1:6]
 pages = sorted(glob.glob(os.path.join(sources, "docs/*.md"))) + [os.path.join(sources, "README.md")]
 
 
@@ -67,6 +67,19 @@ class Documentation(unittest.TestCase):
         self.assertGreater(len(quoted), 40)
         for page, message in quoted:
             self.assertTrue(is_printed(message, printed), f"{page}: {message}")
+
+    def test_tests_are_there(self):
+        """All that the page names as a test, or the beginning of some."""
+        known = re.findall(r"(?m)^ +Test +#\d+: (\S+)",
+                           subprocess.run([ctest, "-N"], cwd=build, capture_output=True, text=True, check=True).stdout)
+        table = re.search(r"(?m)^\| what \| tests .*\n\|[-|]+\n((?:\|.*\n?)+)", read(os.path.join(sources, "docs/FAQ.md"))).group(1)
+        rows = table.splitlines()
+        self.assertEqual(len(rows), 12)
+        for row in rows:
+            names = re.findall(r"`([a-z0-9_]+\.[a-z0-9_.]+)`", row.split("|")[2])
+            self.assertTrue(names, row)
+            for name in names:
+                self.assertTrue(any(test == name or test.startswith(name + ".") for test in known), name)
 
     def test_links_lead_somewhere(self):
         for path in pages:
@@ -126,4 +139,4 @@ class Documentation(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[6:])

@@ -382,6 +382,7 @@ TEST(a_maker_that_has_no_turn) {
   ask(user, "verify 0 0", NULL);
   process_finish(user);
   user = open_while_paused(handle, maker);
+  process_await_log(user, "has left the card: this waits for the turn");
   process_kill(maker);
   CHECK(process_line(user, line, sizeof line) && strcmp(line, "error 400") == 0, "%s", line);
   end(user, NULL);

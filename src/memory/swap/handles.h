@@ -4,7 +4,7 @@
  * mapped; the others follow when they come to the card.
  *
  * Threading: any thread; of one block, one call at a time. None waits for longer than a piece moves, but for
- * handle_block_make.
+ * handle_block_make, and handle_block_exchange, which copies all of the block.
  */
 #ifndef GS_HANDLES_H
 #define GS_HANDLES_H
