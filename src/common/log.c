@@ -155,21 +155,24 @@ static bool write_all(const char *text, size_t length) {
 /* ---- as a guest ---- */
 
 /* Without waiting, though the file may be one that is waited for: O_NONBLOCK is the program's, too. A pipe
- * that has room for anything has room for a line (PIPE_BUF). Kernels before 6.4 don't know RWF_NOWAIT for
- * pipes: another writer may then fill it between the look and the write. */
+ * that has room for anything has room for a line (PIPE_BUF). By system calls, as in descriptor.c. Kernels
+ * before 6.4 don't know RWF_NOWAIT for pipes: another writer may then fill it between the look and the write.
+ */
 static ssize_t write_at_once(const char *text, size_t length) {
   struct iovec part = {.iov_base = (void *)(uintptr_t)text, .iov_len = length};
   struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
+  struct timespec now = {0};
   if (S_ISSOCK(given.type))
-    return send(STDERR_FILENO, text, length, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (!S_ISREG(given.type) && (poll(&writable, 1, 0) != 1 || writable.revents != POLLOUT))
+    return syscall(SYS_sendto, STDERR_FILENO, text, length, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0);
+  if (!S_ISREG(given.type) &&
+      (syscall(SYS_ppoll, &writable, 1, &now, NULL, 0) != 1 || writable.revents != POLLOUT))
     return -1;
   if (S_ISFIFO(given.type)) {
     ssize_t n = syscall(SYS_pwritev2, STDERR_FILENO, &part, 1, -1L, -1L, RWF_NOWAIT); /* not in glibc 2.17 */
     if (n >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS))
       return n;
   }
-  return write(STDERR_FILENO, text, length);
+  return syscall(SYS_write, STDERR_FILENO, text, length);
 }
 
 struct attempt {
