@@ -136,7 +136,7 @@ static const struct attachment *find_next(struct daemon *daemon, const struct us
     for (uint32_t i = 0; i < GS_GPUS_PER_CLIENT; i++) {
       const struct attachment *attachment = peer->attachments[i];
       uint64_t its = attachment ? key_of(peer->job_id, gpu_of(attachment->job.gpu)->number) : 0;
-      if (its > place->key && (!next || its < *key)) {
+      if (its > place->key && its < *key) {
         next = attachment;
         *key = its;
       }
@@ -146,7 +146,7 @@ static const struct attachment *find_next(struct daemon *daemon, const struct us
 }
 
 int usage_tell_next(struct daemon *daemon, struct usage_place *place, uint64_t now_ns, struct gs_msg *span) {
-  uint64_t key;
+  uint64_t key = UINT64_MAX;
   while (place->bucket < DAEMON_CLIENT_BUCKETS && list_empty(&daemon->clients[place->bucket]))
     *place = (struct usage_place){.bucket = place->bucket + 1};
   if (place->bucket == DAEMON_CLIENT_BUCKETS)
