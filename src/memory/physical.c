@@ -619,7 +619,8 @@ struct exchange {
   CUresult result;
   bool made;
   bool alone; /* no work uses it */
-  bool again; /* not now: another thread is at it, or there is work all the time */
+  bool again; /* not now: another thread is at it, or */
+  bool busy;  /* there was work all the time */
   uint64_t patience_ns;
 };
 
@@ -693,7 +694,8 @@ static void exchange_alone(void *argument) {
   const struct physical *held = exchange->physical;
   struct alone alone;
   bool mapped = is_mapped(held);
-  exchange->again = mapped && !sharing_alone(&alone, sharing_devices(held->device), exchange->patience_ns);
+  exchange->busy = mapped && !sharing_alone(&alone, sharing_devices(held->device), exchange->patience_ns);
+  exchange->again = exchange->busy;
   if (exchange->again)
     return;
   exchange->alone = mapped;
@@ -753,6 +755,9 @@ static CUresult settle_down(struct physical *held) {
   CUresult result = sharing_in_turn(held->device, settle_in_turn, &exchange);
   while (exchange.again) {
     await_settling();
+    if (exchange.busy) /* other threads go on for as long as they have waited */
+      clock_sleep(exchange.patience_ns);
+    exchange.busy = false;
     exchange.patience_ns =
         2 * exchange.patience_ns < ALONE_LAST_NS ? 2 * exchange.patience_ns : ALONE_LAST_NS;
     result = sharing_in_turn(held->device, settle_in_turn, &exchange);
