@@ -312,6 +312,7 @@ TEST(processes_that_die_beside_a_sandbox) {
   ask(maker, "alloc 0 8388608", NULL);
   share(maker, 0, handle);
   ask(user, opening(0, handle), NULL);
+  await_counted(maker, 8 * MIB, "it is open");
   process_kill(user);
   await_counted(maker, 0, "none is open");
   end(maker, NULL);

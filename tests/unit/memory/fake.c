@@ -22,11 +22,6 @@ struct driver driver;
 
 static struct settings set = {.memory = GS_MEMORY_MANAGED, .carry = true};
 bool fake_gate_open = true;
-static struct gate_slot slot;
-__thread struct gate_slot *gate_slot = &slot;
-_Atomic uint32_t gate_all_open = 1;
-_Atomic bool gate_has_membarrier = true;
-_Atomic uint32_t gate_several;
 
 const struct settings *settings(void) { return &set; }
 void fake_set_memory(int mode) { set.memory = mode; }
@@ -37,7 +32,6 @@ bool gate_try_enter(CUstream stream) {
   (void)stream;
   return fake_gate_open;
 }
-void gate_leave_slow(void) {}
 void gate_link(CUdevice device, CUdevice other, bool linked) {
   if (device == 1 && other == 0)
     fake.linked = linked;
@@ -86,18 +80,8 @@ unsigned fake_stops_forbidden;
 bool client_is_stopped(CUdevice device) { return device == 0 && fake_stopped; }
 uint64_t gate_reached_from(CUdevice device) { return 0 * (uint64_t)device; }
 bool capture_wait_none(uint64_t timeout_ns) { return timeout_ns > 0; }
-void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { fake_stops_forbidden += device >= 0; }
 void gate_allow_stop(void) { fake_stops_forbidden--; }
-bool gate_alone(uint64_t devices, uint64_t timeout_ns) {
-  (void)devices, (void)timeout_ns;
-  return true;
-}
-void gate_together(uint64_t devices) { (void)devices; }
-struct gate_call gate_call_mine(void) {
-  return (struct gate_call){gate_slot, 1};
-}
-bool gate_call_goes_on(const struct gate_call *call) { return call->slot != NULL; }
 uint64_t client_room_bytes(CUdevice device) { return device ? 0 : fake.over_room ? 0 : UINT64_MAX; }
 bool client_room_wait(CUdevice device, uint64_t bytes) { return bytes <= client_room_bytes(device); }
 bool client_room_await(CUdevice device, uint64_t bytes, uint64_t deadline_ns) {

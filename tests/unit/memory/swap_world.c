@@ -39,20 +39,9 @@ struct memory_bounds client_bounds(CUdevice device) {
 
 uint64_t client_capacity(CUdevice device) { return device < 0; }
 bool client_is_stopped(CUdevice device) { return device < 0 || world.stopped; }
-void gate_await_work(CUdevice device) { (void)device; }
 void gate_forbid_stop(CUdevice device) { (void)device; }
 void gate_allow_stop(void) {}
-bool gate_alone(uint64_t devices, uint64_t timeout_ns) {
-  (void)devices, (void)timeout_ns;
-  return true;
-}
-void gate_together(uint64_t devices) { (void)devices; }
-struct gate_call gate_call_mine(void) {
-  return (struct gate_call){gate_slot, 1};
-}
-bool gate_call_goes_on(const struct gate_call *call) { return call->slot != NULL; }
 CUdevice contexts_device(CUcontext context) { return context ? 0 : -1; }
-_Atomic uint32_t gate_several;
 void *contexts_hold(CUcontext context) {
   static char held;
   world.held += context && !world.leaving;
@@ -145,14 +134,9 @@ bool contexts_any(CUdevice device, void (*action)(void *argument), void *argumen
 }
 
 /* The gate, which is shut while memory moves. */
-static struct gate_slot slot;
-__thread struct gate_slot *gate_slot = &slot;
-_Atomic uint32_t gate_all_open = GATE_ALL_FREE;
-_Atomic bool gate_has_membarrier = true;
 bool gate_is_open(CUdevice device) { return device == 0 && world.gate_open; }
 bool gate_in_flight(void) { return world.in_flight; }
 bool gate_try_enter(CUstream stream) { return !stream || world.gate_open; }
-void gate_leave_slow(void) {}
 
 /* ---- the driver ---- */
 
