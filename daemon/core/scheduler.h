@@ -673,7 +673,7 @@ struct sched_reason {
   uint64_t expected_ns; /* until it runs, as far as one can tell; SCHED_NEVER: not unless something changes */
 };
 
-/* What the last plan has for the job. */
+/* What the last plan has for the job. sched_job_reason goes by the same rule. */
 enum gs_rule sched_job_rule(const struct sched_job *job);
 
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns);

@@ -539,20 +539,12 @@ static bool waits_for_idleness(const struct sched_job *job) {
          holder->terms.class != GS_CLASS_OPPORTUNISTIC;
 }
 
-static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_ns) {
+static struct sched_reason of_turn(const struct sched_job *job, uint64_t now_ns) {
   const struct sched_gpu *gpu = job->gpu;
-  if (gang_paused(job->gang))
-    return because(GS_REASON_PAUSED, gang_paused(job->gang), SCHED_NEVER);
   const struct sched_job *silent = job_of_turn(list_first(&gpu->overdue));
   const struct sched_job *stopping = job_of_turn(list_first(&gpu->dropping));
   if (!stopping)
     stopping = silent;
-  if (sched_job_too_big(job))
-    return because(GS_REASON_TOO_BIG, sched_job_kept_by(job), SCHED_NEVER);
-  if (books_blocked(job))
-    return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
-  if (silence_bars(job))
-    return because(GS_REASON_TURN, turns_holder(gpu), less_u64(job->share->shunned_until_ns, now_ns));
   if (!list_empty(&job->turn) && stopping && !list_empty(&gpu->next))
     return because(GS_REASON_STOP, stopping, stopping == silent ? SCHED_NEVER : restore_ns(job));
   if (waits_for_idleness(job))
@@ -562,28 +554,48 @@ static struct sched_reason of_waiter(const struct sched_job *job, uint64_t now_n
   return because(GS_REASON_TURN, turns_holder(gpu), add_u64(others_ns(job, now_ns), restore_ns(job)));
 }
 
+/* What bars the job from a seat is looked at anew: the plan passes over many jobs without a look. */
+static enum gs_rule of_waiter(const struct sched_job *job) {
+  enum gs_rule barred = gang_paused(job->gang) ? GS_RULE_GANG_HELD_UP : why_not(job);
+  return barred == GS_RULE_SEATED ? job->rule : barred;
+}
+
 enum gs_rule sched_job_rule(const struct sched_job *job) {
   if (sched_job_enters(job))
     return GS_RULE_ENTERS;
   if (job->state == GS_JOB_HOLDING)
     return job->gpu->serialized && job->gpu->contended && job->goes ? GS_RULE_MAKES_WAY : GS_RULE_SEATED;
   if (job->state == GS_JOB_WAITING)
-    return gang_paused(job->gang) ? GS_RULE_GANG_HELD_UP : job->rule;
+    return of_waiter(job);
   if (job->state == GS_JOB_DROPPING || job->state == GS_JOB_BYPASSED)
     return GS_RULE_STOPS;
   return job->terms.paused ? GS_RULE_PAUSED : GS_RULE_IDLE;
 }
 
+/* The rule says what it is about; the rest is whom it waits for, and how long. */
 struct sched_reason sched_job_reason(const struct sched_job *job, uint64_t now_ns) {
-  if (sched_job_enters(job))
+  switch (sched_job_rule(job)) {
+  case GS_RULE_ENTERS:
     return because(GS_REASON_MEMORY, NULL, SCHED_NEVER);
-  if (job->state == GS_JOB_HOLDING)
+  case GS_RULE_SEATED:
+  case GS_RULE_MAKES_WAY:
     return of_holder(job);
-  if (job->state == GS_JOB_WAITING)
-    return of_waiter(job, now_ns);
-  if (job->state == GS_JOB_DROPPING)
-    return because(GS_REASON_STOPS, NULL, 0);
-  if (job->terms.paused)
+  case GS_RULE_STOPS:
+    return because(job->state == GS_JOB_BYPASSED ? GS_REASON_SILENT : GS_REASON_STOPS, NULL, 0);
+  case GS_RULE_PAUSED:
     return because(GS_REASON_PAUSED, NULL, SCHED_NEVER);
-  return because(job->state == GS_JOB_BYPASSED ? GS_REASON_SILENT : GS_REASON_IDLE, NULL, 0);
+  case GS_RULE_TOO_BIG:
+    return because(GS_REASON_TOO_BIG, sched_job_kept_by(job), SCHED_NEVER);
+  case GS_RULE_STAYING:
+    return because(GS_REASON_STAYING, NULL, SCHED_NEVER);
+  case GS_RULE_SILENT_USER:
+    return because(GS_REASON_TURN, turns_holder(job->gpu), less_u64(job->share->shunned_until_ns, now_ns));
+  case GS_RULE_GANG_HELD_UP:
+    if (gang_paused(job->gang))
+      return because(GS_REASON_PAUSED, gang_paused(job->gang), SCHED_NEVER);
+    break;
+  default:
+    break;
+  }
+  return job->state == GS_JOB_WAITING ? of_turn(job, now_ns) : because(GS_REASON_IDLE, NULL, 0);
 }

@@ -155,6 +155,20 @@ START_TEST(the_plan_tells_what_can_not_run) {
 }
 END_TEST
 
+/* The plan has not looked at 2: no seat comes free before the quantum's end, and 1 takes that one. */
+START_TEST(what_is_passed_over_is_too_big_all_the_same) {
+  come(0, 8, 0);
+  come(1, 10, 0);
+  come(2, 15, 0);
+  pass_s(0.2);
+  has_rules((const enum gs_rule[]){GS_RULE_MAKES_WAY, GS_RULE_LATER, GS_RULE_DOES_NOT_FIT}, 3);
+  scheduler_set_capacity(&them.scheduler, NULL, 12 * GIB, them.now_ns, &them.change);
+  actors_execute(&them);
+  has_rules((const enum gs_rule[]){GS_RULE_MAKES_WAY, GS_RULE_LATER, GS_RULE_TOO_BIG}, 3);
+  ck_assert_int_eq(sched_job_reason(&them.jobs[2], them.now_ns).why, GS_REASON_TOO_BIG);
+}
+END_TEST
+
 static double expected_s(int i) {
   return (double)sched_job_reason(&them.jobs[i], them.now_ns).expected_ns / NS_PER_S;
 }
@@ -281,6 +295,7 @@ int main(void) {
   const TTest *const tests[] = {the_plan_tells_its_rules,
                                 the_plan_tells_who_is_next,
                                 the_plan_tells_what_can_not_run,
+                                what_is_passed_over_is_too_big_all_the_same,
                                 four_halves_run_two_by_two,
                                 three_halves_have_two_thirds_each,
                                 only_as_many_stop_as_must,
