@@ -618,9 +618,11 @@ struct exchange {
   CUmemGenericAllocationHandle real;
   CUresult result;
   bool made;
-  bool alone; /* no work uses it */
-  bool again; /* not now: another thread is at it, or */
-  bool busy;  /* there was work all the time */
+  bool given;   /* its memory stays where it is. Else: */
+  bool awaited; /* what was submitted before has finished */
+  bool alone;   /* no work uses it */
+  bool again;   /* not now: another thread is at it, or */
+  bool busy;    /* there was work all the time */
   uint64_t patience_ns;
 };
 
@@ -628,6 +630,18 @@ static CUresult make_real(void *argument) {
   struct exchange *exchange = argument;
   const struct physical *physical = exchange->physical;
   return driver.cuMemCreate(&exchange->real, physical->bytes, &physical->kind, 0);
+}
+
+/* As a program asks for it that exports, but for RDMA. */
+static bool is_made_alike(const CUmemAllocationProp *kind) {
+  return kind->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+         !kind->allocFlags.gpuDirectRDMACapable;
+}
+
+static CUresult give_or_exchange(struct exchange *exchange) {
+  struct block *block = exchange->physical->block;
+  return exchange->given ? handle_block_give(block, &exchange->real)
+                         : handle_block_exchange(block, make_real, exchange, &exchange->real);
 }
 
 /* From now on the driver knows all about its mappings, and no work needs it to be brought. */
@@ -648,9 +662,9 @@ static void exchange_block(void *argument) {
   struct physical *physical = exchange->physical;
   lock_take(&lock);
   exchange->result = CUDA_SUCCESS;
-  exchange->again = physical->mapped && !exchange->alone; /* it has been mapped meanwhile */
+  exchange->again = physical->mapped && !exchange->alone && !exchange->given; /* mapped meanwhile */
   if (physical->block && !exchange->again) {
-    exchange->result = handle_block_exchange(physical->block, make_real, exchange, &exchange->real);
+    exchange->result = give_or_exchange(exchange);
     exchange->made = exchange->result == CUDA_SUCCESS;
   }
   if (exchange->made) {
@@ -681,6 +695,13 @@ static void let_go(struct physical *physical) {
   lock_release(&lock);
 }
 
+static bool is_exportable(const struct physical *held) {
+  lock_take(&lock);
+  bool exportable = held->block && is_made_alike(&held->kind) && handle_block_is_exportable(held->block);
+  lock_release(&lock);
+  return exportable;
+}
+
 static bool is_mapped(const struct physical *held) {
   lock_take(&lock);
   bool mapped = held->mapped;
@@ -688,20 +709,24 @@ static bool is_mapped(const struct physical *held) {
   return mapped;
 }
 
-/* Work that uses the memory would find nothing there. */
+static bool is_in_use(const struct exchange *exchange) {
+  return !exchange->given && is_mapped(exchange->physical);
+}
+
+/* Work that uses the memory would find nothing there, unless it stays where it is. */
 static void exchange_alone(void *argument) {
   struct exchange *exchange = argument;
   const struct physical *held = exchange->physical;
   struct alone alone;
-  bool mapped = is_mapped(held);
-  exchange->busy = mapped && !sharing_alone(&alone, sharing_devices(held->device), exchange->patience_ns);
+  bool used = is_in_use(exchange);
+  exchange->busy = used && !sharing_alone(&alone, sharing_devices(held->device), exchange->patience_ns);
   exchange->again = exchange->busy;
   if (exchange->again)
     return;
-  exchange->alone = mapped;
+  exchange->alone = used;
   exchange->result = CUDA_ERROR_INVALID_CONTEXT; /* where there is none to do it in */
   contexts_any(held->device, exchange_block, exchange);
-  if (mapped)
+  if (used)
     sharing_together(&alone);
 }
 
@@ -734,19 +759,28 @@ static void await_settling(void) {
   lock_release(&lock);
 }
 
-/* Work that may use the memory is waited for: an export does not wait by itself, but comes when memory is set
- * up. */
+/* Work that may use the memory is waited for, unless that stays where it is: an export does not wait by
+ * itself, but comes when memory is set up. */
 static CUresult settle_in_turn(void *argument) {
   struct exchange *exchange = argument;
   const struct physical *held = exchange->physical;
-  if (!begin_settling(exchange))
+  exchange->given = is_exportable(held);
+  exchange->again = is_in_use(exchange) && !exchange->awaited;
+  if (exchange->again || !begin_settling(exchange))
     return CUDA_SUCCESS;
   exchange->result =
-      is_mapped(held) ? sharing_finish_work(sharing_devices(held->device), CAPTURES_NS) : CUDA_SUCCESS;
+      is_in_use(exchange) ? sharing_finish_work(sharing_devices(held->device), CAPTURES_NS) : CUDA_SUCCESS;
   if (exchange->result == CUDA_SUCCESS && pin_or_trim(held->device, held->bytes, exchange_alone, exchange))
     exchange->result = CUDA_ERROR_OUT_OF_MEMORY;
   end_settling();
   return exchange->result;
+}
+
+static void give_way(struct exchange *exchange) {
+  clock_sleep(exchange->patience_ns);
+  exchange->busy = false;
+  exchange->patience_ns =
+      2 * exchange->patience_ns < ALONE_LAST_NS ? 2 * exchange->patience_ns : ALONE_LAST_NS;
 }
 
 static CUresult settle_down(struct physical *held) {
@@ -756,10 +790,10 @@ static CUresult settle_down(struct physical *held) {
   while (exchange.again) {
     await_settling();
     if (exchange.busy) /* other threads go on for as long as they have waited */
-      clock_sleep(exchange.patience_ns);
-    exchange.busy = false;
-    exchange.patience_ns =
-        2 * exchange.patience_ns < ALONE_LAST_NS ? 2 * exchange.patience_ns : ALONE_LAST_NS;
+      give_way(&exchange);
+    if (!exchange.given)
+      gate_await_work(held->device);
+    exchange.awaited = true;
     result = sharing_in_turn(held->device, settle_in_turn, &exchange);
   }
   if (exchange.made && !atomic_exchange(&said, true))

@@ -15,7 +15,6 @@ uint64_t sharing_devices(CUdevice device) { return gate_reached_from(device) | U
 #define LOOK_NS (NS_PER_MS / 10)
 
 CUresult sharing_in_turn(CUdevice device, CUresult (*change)(void *argument), void *argument) {
-  gate_await_work(device);
   gate_forbid_stop(device);
   gate_enter_reaching(NULL, sharing_devices(device));
   CUresult result = change(argument);

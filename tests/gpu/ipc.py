@@ -123,9 +123,9 @@ def from_another_gpu(test, daemon, size):
         end(maker, user, third)
 
 
-def exports(test, daemon, memory):
-    """Memory of cuMemCreate is exported while kernels of another thread use it."""
-    with test.start("exporter", env=test.env(daemon, extra={"GPUSHARE_MEMORY": memory})) as program:
+def exports(test, daemon, memory, *how):
+    """Memory of cuMemCreate is exported while kernels of another thread use it, or a long kernel runs."""
+    with test.start("exporter", *how, env=test.env(daemon, extra={"GPUSHARE_MEMORY": memory})) as program:
         program.finish()
 
 
@@ -150,6 +150,7 @@ def cases(test):
         test.case("tensors_of_pytorch", lambda: tensors(test, daemon))
         for memory in ("swap", "managed"):
             test.case(f"exports_{memory}", lambda memory=memory: exports(test, daemon, memory))
+            test.case(f"exports_at_once_{memory}", lambda memory=memory: exports(test, daemon, memory, "running"))
 
 
 harness.main(cases)

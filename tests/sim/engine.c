@@ -64,12 +64,31 @@ static bool turn_lock(pthread_mutex_t *mutex, _Atomic pid_t *owner) {
   }
 }
 
-static void turn_take(struct engine_session *session) {
-  struct turnstile *engine = session->engine;
-  bool next = turn_lock(&engine->next, &engine->waiter);
-  session->held = next && turn_lock(&engine->turn, &engine->owner);
+static bool turn_wait(struct turnstile *engine) {
+  bool next = turn_lock(&engine->next, &engine->waiter),
+       held = next && turn_lock(&engine->turn, &engine->owner);
   if (next)
     pthread_mutex_unlock(&engine->next);
+  return held;
+}
+
+void engine_pause_begin(struct engine_pause *pause) {
+  pause->count = 0;
+  for (unsigned gpu = 0; gpu < STATE_GPUS; gpu++)
+    for (unsigned kind = 0; kind < ENGINE_COUNT; kind++) {
+      struct turnstile *engine = &sim.state->gpu[gpu].engines[kind];
+      if (turn_wait(engine))
+        pause->held[pause->count++] = engine;
+    }
+}
+
+void engine_pause_end(const struct engine_pause *pause) {
+  for (unsigned i = 0; i < pause->count; i++)
+    pthread_mutex_unlock(&pause->held[i]->turn);
+}
+
+static void turn_take(struct engine_session *session) {
+  session->held = turn_wait(session->engine);
   session->started_ns = clock_now_ns();
   session->slice_ns = rm_slice_ns(session->channel);
   if (session->slice_ns == 0)

@@ -30,6 +30,14 @@ void engine_spend(struct engine_session *session, uint64_t cost_ns);
 /* Returns what is still owed, for the stream's next engine_begin. */
 uint64_t engine_end(struct engine_session *session);
 
+/* Between these no work goes on, of any process: memory can be exchanged under it. */
+struct engine_pause {
+  struct turnstile *held[STATE_GPUS * ENGINE_COUNT];
+  unsigned count;
+};
+void engine_pause_begin(struct engine_pause *pause);
+void engine_pause_end(const struct engine_pause *pause);
+
 /* Sleep until the clock shows due_ns, if that is long enough from now to be worth a sleep. */
 void engine_wait_until(uint64_t due_ns);
 

@@ -395,7 +395,7 @@ static int protection_of(const struct mapping *mapping) {
 }
 
 /* The same contents in a file, at all the addresses. Why so late: for a moment each file has one of the
- * program's numbers. No kernel may write meanwhile. vmm.lock is held. */
+ * program's numbers. No work writes meanwhile. vmm.lock is held. */
 static void move_to_file(struct physical *physical) {
   make_descriptor(physical);
   if (physical->fd < 0 ||
@@ -411,10 +411,16 @@ static void move_to_file(struct physical *physical) {
   }
 }
 
+/* vmm.lock is held. */
+static bool needs_file(const struct physical *physical) {
+  return physical && !physical->shared && physical->fd < 0 &&
+         physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+}
+
 /* Each time a new one; not of what has been imported. vmm.lock is held. */
 static int export_locked(struct physical *physical) {
   bool again = physical->shared;
-  if (!again && physical->fd < 0 && physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+  if (needs_file(physical))
     move_to_file(physical);
   if (!is_ours(physical))
     return -EINVAL;
@@ -438,9 +444,16 @@ CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle
   if (shared == NULL || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags)
     return CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&vmm.lock);
+  struct engine_pause pause = {.count = 0};
+  if (needs_file(physical_of(handle))) {
+    pthread_mutex_unlock(&vmm.lock);
+    engine_pause_begin(&pause);
+    pthread_mutex_lock(&vmm.lock);
+  }
   struct physical *physical = physical_of(handle);
   int fd = physical ? export_locked(physical) : -EINVAL;
   pthread_mutex_unlock(&vmm.lock);
+  engine_pause_end(&pause);
   if (fd >= 0)
     *(int *)shared = fd;
   return fd >= 0 ? CUDA_SUCCESS : fd == -EINVAL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;

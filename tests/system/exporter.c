@@ -1,26 +1,31 @@
 /*
- * exporter.c - exports memory while another thread's kernels use it. usage: exporter
+ * exporter.c - exports memory while another thread's kernels use it. usage: exporter [running]
  *
- * Maps physical memory of several handles, one behind the other. A thread adds 1 to each word of it, again
+ * Maps physical memory of several sizes, one behind the other: the library exports some of it as it is,
+ * and exchanges the rest. A thread adds 1 to each word of it, again
  * and again, while the main thread exports the handles. Then all of it is checked, and the program says "ok".
  */
+#include <err.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "gpu.h"
 
 #define HANDLES 4
-#define HANDLE_BYTES                                                                                         \
-  (UINT64_C(32) << 20) /* smaller ones the simulated driver exports while nothing runs only */
-#define WORDS (HANDLES * HANDLE_BYTES / sizeof(uint64_t))
 #define SEED 5
+#define PIECE_BYTES (UINT64_C(32) << 20) /* what the library exports as it is is no larger */
+#define LONG_NS (UINT64_C(30) * 1000 * 1000 * 1000)
 #define AHEAD 4 /* launches that are not waited for */
 
+static const uint64_t sizes[HANDLES] = {UINT64_C(2) << 20, UINT64_C(64) << 20, UINT64_C(32) << 20,
+                                        UINT64_C(48) << 20};
 static struct gpu gpu;
 static CUdeviceptr at;
+static uint64_t words;
 static _Atomic uint64_t added;
 static _Atomic bool done;
 
@@ -30,12 +35,17 @@ static void map_all(CUmemGenericAllocationHandle *handles) {
                                     .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
   const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  MUST(cuMemAddressReserve(&at, HANDLES * HANDLE_BYTES, 0, 0, 0));
-  for (int i = 0; i < HANDLES; i++) {
-    MUST(cuMemCreate(&handles[i], HANDLE_BYTES, &kind, 0));
-    MUST(cuMemMap(at + (CUdeviceptr)i * HANDLE_BYTES, HANDLE_BYTES, 0, handles[i], 0));
+  uint64_t bytes = 0;
+  for (int i = 0; i < HANDLES; i++)
+    bytes += sizes[i];
+  MUST(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+  CUdeviceptr end = at;
+  for (int i = 0; i < HANDLES; end += sizes[i++]) {
+    MUST(cuMemCreate(&handles[i], sizes[i], &kind, 0));
+    MUST(cuMemMap(end, sizes[i], 0, handles[i], 0));
   }
-  MUST(cuMemSetAccess(at, HANDLES * HANDLE_BYTES, &access, 1));
+  MUST(cuMemSetAccess(at, bytes, &access, 1));
+  words = bytes / sizeof(uint64_t);
 }
 
 static void *add_on(void *unused) {
@@ -43,7 +53,7 @@ static void *add_on(void *unused) {
   CUstream stream = gpu_stream();
   while (!atomic_load(&done)) {
     for (int i = 0; i < AHEAD; i++)
-      gpu_add(&gpu, stream, at, WORDS, 1);
+      gpu_add(&gpu, stream, at, words, 1);
     MUST(cuStreamSynchronize(stream));
     atomic_fetch_add(&added, AHEAD);
   }
@@ -55,24 +65,46 @@ static void await_more(void) {
     usleep(100);
 }
 
-int main(void) {
-  CUmemGenericAllocationHandle handles[HANDLES];
+static void export(CUmemGenericAllocationHandle handle) {
+  int fd;
+  MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  close(fd);
+}
+
+static void export_all_beside_kernels(const CUmemGenericAllocationHandle *handles) {
   pthread_t thread;
-  gpu_start(&gpu, 0);
-  map_all(handles);
-  gpu_fill(&gpu, NULL, at, WORDS, SEED);
-  MUST(cuCtxSynchronize());
   pthread_create(&thread, NULL, add_on, NULL);
   for (int i = 0; i < HANDLES; i++) {
-    int fd;
     await_more();
-    MUST(cuMemExportToShareableHandle(&fd, handles[i], CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    close(fd);
+    export(handles[i]);
   }
   await_more();
   atomic_store(&done, true);
   pthread_join(thread, NULL);
-  gpu_verify(at, WORDS, SEED, atomic_load(&added));
+  gpu_verify(at, words, SEED, atomic_load(&added));
+}
+
+/* What need not be exchanged does not wait for work. */
+static void export_beside_a_long_kernel(const CUmemGenericAllocationHandle *handles) {
+  CUstream stream = gpu_stream();
+  gpu_spin(&gpu, stream, LONG_NS);
+  for (int i = 0; i < HANDLES; i++)
+    if (sizes[i] <= PIECE_BYTES)
+      export(handles[i]);
+  if (cuStreamQuery(stream) != CUDA_ERROR_NOT_READY)
+    errx(1, "the export has waited for the kernel");
+}
+
+int main(int argc, char **argv) {
+  CUmemGenericAllocationHandle handles[HANDLES];
+  gpu_start(&gpu, 0);
+  map_all(handles);
+  gpu_fill(&gpu, NULL, at, words, SEED);
+  MUST(cuCtxSynchronize());
+  if (argc > 1 && strcmp(argv[1], "running") == 0)
+    export_beside_a_long_kernel(handles);
+  else
+    export_all_beside_kernels(handles);
   gpu_say("ok");
-  return 0;
+  _exit(0);
 }

@@ -395,16 +395,16 @@ TEST(what_graphs_keep_is_counted) {
 }
 
 /* Natively that is nothing to the kernels. */
-static void export_beside_kernels(environment_list environment) {
+static void export_beside_kernels(environment_list environment, const char *how) {
   scene_begin(&scene, "small,capacity=256MiB");
   scene_start_daemon(&scene, NULL);
-  struct process *exporter = scene_start(&scene, environment, "exporter", NULL);
+  struct process *exporter = scene_start(&scene, environment, "exporter", how, NULL);
   process_finish(exporter);
   scene_end(&scene);
 }
 
-TEST(memory_is_exported_while_kernels_use_it) { export_beside_kernels(swap_memory); }
-TEST(memory_is_exported_beside_unified_memory) {
-  static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
-  export_beside_kernels(managed);
-}
+static const char *const managed[] = {"GPUSHARE_MEMORY=managed", NULL};
+
+TEST(memory_is_exported_while_kernels_use_it) { export_beside_kernels(swap_memory, NULL); }
+TEST(memory_is_exported_beside_unified_memory) { export_beside_kernels(managed, NULL); }
+TEST(memory_of_one_piece_is_exported_while_a_kernel_runs) { export_beside_kernels(swap_memory, "running"); }

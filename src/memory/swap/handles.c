@@ -1,6 +1,7 @@
 /*
- * handles.c - changes of aliases, run by run of what is mapped; and how a block is exchanged for memory of
- * the driver's own: its contents wait in host memory, so that the card need not have room for both.
+ * handles.c - changes of aliases, run by run of what is mapped; and how a block becomes memory of the
+ * driver's own: as it is, if it is one piece, and else by an exchange. Its contents wait in host memory
+ * meanwhile, so that the card need not have room for both.
  */
 #include "memory/swap/handles.h"
 
@@ -10,6 +11,7 @@
 #include "memory/swap/blocks.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/mover.h"
+#include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
 #include "memory/swap/slabs.h"
 #include "memory/swap/swap.h"
@@ -123,7 +125,29 @@ CUresult alias_set_access(struct block *block, struct alias *alias, const CUmemA
   return result;
 }
 
-/* ---- exchange ---- */
+/* ---- the driver's own ---- */
+
+/* Memory that has come from another process the driver does not export again. */
+bool handle_block_is_exportable(struct block *block) {
+  space_lock(block->space);
+  const struct piece *piece = &block->piece[0];
+  bool whole = block->pieces == 1 && piece->state == PIECE_RESIDENT && !piece->foreign;
+  space_unlock(block->space);
+  return whole && passing_can(block->space->device);
+}
+
+CUresult handle_block_give(struct block *block, CUmemGenericAllocationHandle *handle) {
+  CUstreamCaptureMode mode = begin(block);
+  CUresult result = driver.cuMemRetainAllocationHandle(handle, (void *)(uintptr_t)block->base);
+  if (result == CUDA_SUCCESS) {
+    copies_drop(block->space, block, 0);
+    block->aliases = NULL;
+    pieces_unmap(block, 0, 1);
+    piece_become(block->space, block, 0, PIECE_FRESH);
+  }
+  end(block, mode);
+  return result;
+}
 
 /* The contents of every mapped piece into a slot, not kept from before. */
 static CUresult copy_out(struct space *space, struct block *block) {

@@ -31,7 +31,17 @@ CUresult alias_remove(struct block *block, struct alias *alias);
 CUresult alias_set_access(struct block *block, struct alias *alias, const CUmemAccessDesc *access,
                           size_t users);
 
-/* For what is shared with others, or otherwise the driver's: instead of the block, `handle` (of the same size
+/* What is shared with others, or otherwise becomes the driver's own, is on the card.
+ *
+ * Whether the block's memory could be that as it is: it is one piece, which this process has made in such a
+ * way that it can be exported. */
+bool handle_block_is_exportable(struct block *block);
+
+/* If so: `handle` refers to it, and it stays mapped at the aliases, which the block has no longer. Work may
+ * use it meanwhile. On an error the block is as it was. */
+CUresult handle_block_give(struct block *block, CUmemGenericAllocationHandle *handle);
+
+/* Otherwise: instead of the block, `handle` (of the same size
  * and device) is what is mapped at the aliases, with the block's contents. `make` makes it once the block's
  * own memory is off the card. No work uses the memory, a context of the device is current. On an error the
  * block is as it was. */
