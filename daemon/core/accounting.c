@@ -785,7 +785,7 @@ void occupancy_note(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns) {
 }
 
 uint64_t occupancy_deadline_ns(const struct sched_gpu *gpu) {
-  return gpu->occupancy.known ? add_u64(gpu->occupancy.at_ns, OCCUPANCY_NS) : SCHED_NEVER;
+  return gpu->occupancy.known ? add_u64(gpu->occupancy.at_ns, SCHED_SEEN_NS) : SCHED_NEVER;
 }
 
 void occupancy_expire(struct sched_gpu *gpu, uint64_t now_ns) {

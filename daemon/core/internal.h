@@ -213,8 +213,6 @@ void overhead_expire(struct sched_gpu *gpu, uint64_t now_ns, struct sched_change
 
 /* ---- accounting.c: what is on the card ---- */
 
-#define OCCUPANCY_NS (2 * SCHED_LOOK_NS) /* a figure counts for so long */
-
 /* What jobs have, or what is on the card, has changed: are turns needed, or not any more? */
 void occupancy_judge(struct sched_gpu *gpu);
 

@@ -299,7 +299,7 @@ void scheduler_set_away(struct sched_gpu *gpu, uint64_t bytes, uint64_t now_ns, 
 /* A figure that changes nothing needs no plan. */
 void scheduler_set_occupied(struct sched_gpu *gpu, uint64_t bytes, uint64_t at_ns, uint64_t now_ns,
                             struct sched_change *change) {
-  if (now_ns - at_ns >= OCCUPANCY_NS)
+  if (now_ns - at_ns >= SCHED_SEEN_NS)
     return;
   occupancy_note(gpu, bytes, at_ns);
   turns_touch(gpu);

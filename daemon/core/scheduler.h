@@ -42,6 +42,8 @@
 #define SCHED_PRIORITY_MAX GS_PRIORITY_MAX
 /* How often the caller looks what is on a card that sched_gpu_is_watched(). */
 #define SCHED_LOOK_NS UINT64_C(1000000000)
+/* For so long what it has seen counts. Why so much longer: if the host is busy, looks come late. */
+#define SCHED_SEEN_NS (5 * SCHED_LOOK_NS)
 /* How fast memory moves, until it has been measured. */
 #define SCHED_BYTES_PER_S UINT64_C(25000000000)
 

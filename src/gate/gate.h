@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/condition.h"
+#include "common/lock.h"
 #include "driver/cuda_abi.h"
 #include "gpushare/protocol.h"
 
@@ -62,6 +64,10 @@ struct gate_call {
 };
 struct gate_call gate_call_mine(void);
 bool gate_call_goes_on(const struct gate_call *call);
+
+/* Wait until it does not; `ended` is woken when the thread says so. Both are under the lock, which is held.
+ */
+void gate_call_await(const struct gate_call *call, struct condition *ended, struct lock *lock);
 
 void gate_enter_slow(CUstream stream, uint64_t reach, uintptr_t frame);
 void gate_leave_slow(void);

@@ -9,11 +9,13 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/condition.h"
 #include "common/futex.h"
 #include "common/log.h"
 
 #define SLOTS_KEPT 16 /* for threads that come while memory is out */
 #define AGAIN_NS (10 * NS_PER_MS)
+#define LEFT_NS (100 * NS_PER_MS) /* between looks whether a call has been left by a jump */
 
 __thread struct gate_slot *gate_slot;
 /* Why zero at first: initialized data begins at the beginning of a page, as slots do, and to many processors
@@ -180,6 +182,11 @@ struct gate_call gate_call_mine(void) {
 bool gate_call_goes_on(const struct gate_call *call) {
   return call->slot && atomic_load(&call->slot->in_flight) && calls_of(call->slot) == call->calls &&
          !is_gone(atomic_load(&call->slot->thread));
+}
+
+void gate_call_await(const struct gate_call *call, struct condition *ended, struct lock *lock) {
+  while (gate_call_goes_on(call))
+    condition_wait(ended, lock, clock_now_ns() + LEFT_NS);
 }
 
 uint64_t gate_calls(void) {

@@ -47,7 +47,6 @@
 #define REFUSED_NS (50 * NS_PER_MS) /* by the daemon, until that is asked again */
 #define TRIES 200
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
-#define LEFT_NS (100 * NS_PER_MS)      /* between looks whether another thread has left by a jump */
 #define ASK_AGAIN_NS (500 * NS_PER_MS) /* the daemon has refused what is there already */
 #define WAITING_MOST 64                /* connections that are not accepted yet */
 #define WATCHED_MOST 512 /* leases at a time: others are looked at once some of these have ended */
@@ -209,8 +208,7 @@ static struct condition held;
 static CUresult hold(void *argument) {
   struct sharing *sharing = argument;
   lock_take(&lock);
-  while (gate_call_goes_on(&holding))
-    condition_wait(&held, &lock, clock_now_ns() + LEFT_NS);
+  gate_call_await(&holding, &held, &lock);
   holding = gate_call_mine();
   lock_release(&lock);
   CUresult result = lending_hold(sharing->extent, &sharing->name);

@@ -36,7 +36,6 @@
 #define CAPTURES_NS (5 * NS_PER_S)      /* how long an export waits for captures to end */
 #define ALONE_FIRST_NS (20 * NS_PER_MS) /* how long other threads wait for an export, at first */
 #define ALONE_LAST_NS (10 * NS_PER_S)
-#define LEFT_NS (100 * NS_PER_MS) /* between looks whether an export has been left by a jump */
 
 /* Handles of ours count up from here: no address, and no small number. */
 #define FIRST_HANDLE (UINT64_C(0x6770) << 48)
@@ -754,8 +753,7 @@ static void end_settling(void) {
 
 static void await_settling(void) {
   lock_take(&lock);
-  while (gate_call_goes_on(&settling))
-    condition_wait(&settled, &lock, clock_now_ns() + LEFT_NS);
+  gate_call_await(&settling, &settled, &lock);
   lock_release(&lock);
 }
 

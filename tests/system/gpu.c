@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "kernel_image.h"
 #include "sim/kernels.h"
@@ -68,6 +69,38 @@ void gpu_verify(CUdeviceptr at, uint64_t words, uint64_t seed, uint64_t added) {
   free(host);
   if (wrong)
     gpu_must(CUDA_ERROR_UNKNOWN, "the words are not what they should be");
+}
+
+CUresult gpu_create(CUmemGenericAllocationHandle *handle, uint64_t bytes) {
+  const CUmemAllocationProp kind = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+  return cuMemCreate(handle, bytes, &kind, 0);
+}
+
+CUdeviceptr gpu_map(CUmemGenericAllocationHandle handle, uint64_t bytes) {
+  const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE},
+                                  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUdeviceptr at;
+  MUST(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+  MUST(cuMemMap(at, bytes, 0, handle, 0));
+  MUST(cuMemSetAccess(at, bytes, &access, 1));
+  return at;
+}
+
+void gpu_verify_exported(CUmemGenericAllocationHandle handle, uint64_t words, uint64_t seed, uint64_t added) {
+  CUmemGenericAllocationHandle imported;
+  uint64_t bytes = words * sizeof(uint64_t);
+  int fd;
+  MUST(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  MUST(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd,
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(fd);
+  CUdeviceptr at = gpu_map(imported, bytes);
+  gpu_verify(at, words, seed, added);
+  MUST(cuMemUnmap(at, bytes));
+  MUST(cuMemAddressFree(at, bytes));
+  MUST(cuMemRelease(imported));
 }
 
 void gpu_say(const char *line) {

@@ -32,6 +32,13 @@ void gpu_spin(const struct gpu *gpu, CUstream stream, uint64_t ns);
 /* Every word must be what a fill with this seed and additions of `added` in all have made it. Waits. */
 void gpu_verify(CUdeviceptr at, uint64_t words, uint64_t seed, uint64_t added);
 
+/* Physical memory that can be exported; and any such memory, mapped at an address of its own. */
+CUresult gpu_create(CUmemGenericAllocationHandle *handle, uint64_t bytes);
+CUdeviceptr gpu_map(CUmemGenericAllocationHandle handle, uint64_t bytes);
+
+/* The same for all of what is exported, which is imported and mapped once more for that. */
+void gpu_verify_exported(CUmemGenericAllocationHandle handle, uint64_t words, uint64_t seed, uint64_t added);
+
 /* To and from the test. */
 void gpu_say(const char *line);
 void gpu_await_line(void);

@@ -3,6 +3,9 @@
  * slot for memory, and what the command wants to know. usage: sharer [GPU]. Each line is answered by "done
  * ...", or "error CALL-RESULT".
  *
+ * create: so many bytes of physical memory, filled likewise. export: all of what is exported of that is as
+ * filled and added to so often.
+ *
  * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. fits: they are freed again.
  * share: its handle, in hexadecimal. open: memory of that handle; answers its address, the base of that, and
  * its bytes. verify: all of it is as filled and added to so often; else the program ends. add: so much to
@@ -44,6 +47,7 @@ static CUstream stream, captured;
 static struct memory {
   CUdeviceptr at;
   uint64_t words;
+  CUmemGenericAllocationHandle handle; /* of cuMemCreate */
 } slots[SLOTS];
 
 static void answer(CUresult result, const char *text) {
@@ -63,6 +67,15 @@ static void start(void) {
 static void alloc(struct memory *memory, const char *bytes) {
   memory->words = strtoull(bytes, NULL, 0) / sizeof(uint64_t);
   memory->at = gpu_alloc(memory->words);
+  gpu_fill(&gpu, stream, memory->at, memory->words, SEED);
+  MUST(cuStreamSynchronize(stream));
+  answer(CUDA_SUCCESS, "");
+}
+
+static void create(struct memory *memory, const char *bytes) {
+  memory->words = strtoull(bytes, NULL, 0) / sizeof(uint64_t);
+  MUST(gpu_create(&memory->handle, memory->words * sizeof(uint64_t)));
+  memory->at = gpu_map(memory->handle, memory->words * sizeof(uint64_t));
   gpu_fill(&gpu, stream, memory->at, memory->words, SEED);
   MUST(cuStreamSynchronize(stream));
   answer(CUDA_SUCCESS, "");
@@ -149,6 +162,11 @@ static void obey(const char *command, struct memory *memory, const char *argumen
   } else if (!strcmp(command, "fits")) {
     CUresult result = cuMemAlloc(&memory->at, strtoull(argument, NULL, 0));
     answer(result == CUDA_SUCCESS ? cuMemFree(memory->at) : result, "");
+  } else if (!strcmp(command, "create")) {
+    create(memory, argument);
+  } else if (!strcmp(command, "export")) {
+    gpu_verify_exported(memory->handle, memory->words, SEED, strtoull(argument, NULL, 0));
+    answer(CUDA_SUCCESS, "");
   } else if (!strcmp(command, "share")) {
     share(memory);
   } else if (!strcmp(command, "open")) {

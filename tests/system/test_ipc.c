@@ -660,6 +660,20 @@ static void share_what_was_passed_on(bool closes) {
   end(maker, other);
 }
 
+/* An export makes memory of the driver's own instead. */
+TEST(memory_that_was_passed_on_is_exported) {
+  begin("on");
+  struct process *maker = start(swap), *other = start(swap);
+  ask(maker, "create 1 67108864", NULL);
+  ask(maker, "create 0 33554432", NULL);
+  ask(other, "alloc 0 67108864", NULL);
+  take_turns(maker, other);
+  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
+  ask(other, "free 0", NULL);
+  ask(maker, "export 0 4", NULL);
+  end(maker, other);
+}
+
 TEST(memory_that_was_passed_on) { share_what_was_passed_on(false); }
 TEST(memory_that_was_passed_on_and_closed) { share_what_was_passed_on(true); }
 

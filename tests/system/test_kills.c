@@ -205,7 +205,7 @@ static void kill_at(const struct victim *victim) {
   for (int i = 0; i < 3; i++)
     jobs[i] = scene_start(&scene, i < 2 ? through_proxy : NULL, "job", "--bytes", bytes_each(victim->type),
                           "--rounds", "0", "--progress", NULL);
-  CHECK(await_hit(proxy, 8000), "no %s has passed", wire_type_name(victim->type));
+  CHECK(await_hit(proxy, 60000), "no %s has passed", wire_type_name(victim->type));
   if (!victim_is_client(victim)) {
     process_wait(scene.daemon);
     start_daemon();

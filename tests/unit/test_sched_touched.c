@@ -159,7 +159,7 @@ TEST(without_figures_allocations_count) {
 
 TEST(old_figures_do_not_count) {
   begin_together();
-  world_pass(&world, 2 * LOOK - 1);
+  world_pass(&world, SCHED_SEEN_NS - 1);
   together();
   world_pass(&world, 1);
   in_turns();
@@ -171,7 +171,7 @@ TEST(figures_that_come_too_late_are_none) {
   world_attach(&world, 1, 12, GS_ATTACH_MANAGED);
   world_attach(&world, 2, 12, GS_ATTACH_MANAGED);
   world_pass(&world, 10 * LOOK);
-  scheduler_set_occupied(GPU, GIB, world.now_ns - 2 * LOOK, world.now_ns, &world.change);
+  scheduler_set_occupied(GPU, GIB, world.now_ns - SCHED_SEEN_NS, world.now_ns, &world.change);
   in_turns();
 }
 

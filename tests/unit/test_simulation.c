@@ -275,7 +275,7 @@ static bool is_full(void) {
   return (bytes > missing_bytes ? bytes - missing_bytes : 0) >= sched_gpu_usable_bytes(&them.gpu) / 100 * 90;
 }
 
-static bool is_known(void) { return run.look_ns && them.now_ns < run.look_ns + 2 * SCHED_LOOK_NS; }
+static bool is_known(void) { return run.look_ns && them.now_ns < run.look_ns + SCHED_SEEN_NS; }
 
 /* All run though they don't fit: little is on the card, and has not been more since they have had as much. */
 static void check_together(void) {
@@ -549,8 +549,8 @@ static void change_terms(int i) {
 
 /* By a look that may have been made some time ago. */
 static void look(void) {
-  uint64_t bytes = random_below(CARD), ago_ns = random_below(SCHED_LOOK_NS * 9 / 4);
-  if (ago_ns < 2 * SCHED_LOOK_NS) {
+  uint64_t bytes = random_below(CARD), ago_ns = random_below(SCHED_SEEN_NS * 9 / 8);
+  if (ago_ns < SCHED_SEEN_NS) {
     run.look_ns = them.now_ns - ago_ns;
     run.unpinned_bytes = bytes > them.gpu.pinned_bytes ? bytes - them.gpu.pinned_bytes : 0;
   }

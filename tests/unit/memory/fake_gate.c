@@ -18,3 +18,7 @@ struct gate_call gate_call_mine(void) {
   return (struct gate_call){gate_slot, 1};
 }
 bool gate_call_goes_on(const struct gate_call *call) { return call->slot != NULL; }
+void gate_call_await(const struct gate_call *call, struct condition *ended, struct lock *lock) {
+  while (gate_call_goes_on(call))
+    condition_wait(ended, lock, UINT64_MAX);
+}
