@@ -408,8 +408,15 @@ TEST(a_maker_whose_context_is_leaving) {
 }
 
 /* The other one could not run beside it. The one that is refused takes its turns as before. */
+static bool is_shared(const struct scene_status *status, const void *maker) {
+  char line[LINE];
+  (void)status;
+  process_say((struct process *)maker, "share 0");
+  return process_line((struct process *)maker, line, sizeof line) && strncmp(line, "done", 4) == 0;
+}
+
 TEST(what_is_refused) {
-  char handle[LINE], order[32];
+  char order[32];
   begin_with("on", "256M");
   struct process *maker = start(swap), *other = start(swap);
   ask(other, "alloc 0 199229440", NULL);
@@ -425,7 +432,7 @@ TEST(what_is_refused) {
   CHECK(process_log_count(maker, "no room") == 1);
   ask(other, "free 0", NULL);
   ask(other, "fits 0 4194304", NULL); /* the daemon hears of it */
-  share(maker, 0, handle);
+  scene_await(&scene, is_shared, maker, "what was freed is not expected back");
   await_counted(maker, 86 * MIB, "now there is room");
   end(maker, other);
 }
