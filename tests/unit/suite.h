@@ -3,6 +3,7 @@
 #define GS_TEST_SUITE_H
 
 #include <check.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 /* Check notes the place of each assertion that holds by a write(2), to tell it where a test crashes. Here a
@@ -15,6 +16,12 @@ static inline int suite_run(Suite *suite) {
   int failed = srunner_ntests_failed(runner);
   srunner_free(runner);
   return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* Of the environment: of random histories, GPUSHARE_SEED, and GPUSHARE_RUNS, how many. */
+static inline uint64_t suite_number(const char *variable, uint64_t otherwise) {
+  const char *text = getenv(variable);
+  return text ? strtoull(text, NULL, 0) : otherwise;
 }
 
 /* Tests that register themselves: TEST(what_holds) { ... } */

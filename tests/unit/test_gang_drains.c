@@ -6,7 +6,6 @@
  * GPUSHARE_SEED and GPUSHARE_RUNS choose others. A failure tells the seed of the run that failed.
  */
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -140,13 +139,8 @@ static void tick(void) {
   }
 }
 
-static uint64_t number(const char *variable, uint64_t otherwise) {
-  const char *text = getenv(variable);
-  return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 static void run(uint32_t flags) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 20);
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 20);
   for (seed = first; seed < first + runs; seed++) {
     begin(flags);
     for (uint64_t end_ns = now_ns + RUN_NS; now_ns < end_ns;)

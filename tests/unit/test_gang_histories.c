@@ -215,11 +215,6 @@ static void check_admission(uint64_t seed) {
                 fleet.scheduler.entrant_count);
 }
 
-static uint64_t number(const char *variable, uint64_t otherwise) {
-  const char *text = getenv(variable);
-  return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 /* A number made of all that was decided. */
 static uint64_t run_history(uint64_t seed, bool hanging) {
   set_up_with(seed);
@@ -235,7 +230,7 @@ static uint64_t run_history(uint64_t seed, bool hanging) {
 }
 
 static void run_histories(bool hanging) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 200);
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 200);
   printf("seed %lu, %lu runs\n", first, runs);
   fflush(stdout);
   for (uint64_t seed = first; seed < first + runs; seed++) {

@@ -168,13 +168,8 @@ static void run_history(void) {
   }
 }
 
-static uint64_t number(const char *variable, uint64_t otherwise) {
-  const char *text = getenv(variable);
-  return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 START_TEST(an_instant_comes_to_an_end) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 500);
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 500);
   policy = (enum gs_policy)_i;
   for (seed = first; seed < first + runs; seed++)
     run_history();

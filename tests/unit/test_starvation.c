@@ -148,15 +148,10 @@ static void run(void) {
   actors_pass(&them, RUN_NS);
 }
 
-static uint64_t number(const char *variable, uint64_t otherwise) {
-  const char *text = getenv(variable);
-  return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 /* Nor is the bound so far away that it says nothing: some wait for at least so long. */
 static void check_policy(enum gs_policy which, uint64_t runs, double least_s) {
-  uint64_t first = number("GPUSHARE_SEED", 1);
-  runs = number("GPUSHARE_RUNS", runs);
+  uint64_t first = suite_number("GPUSHARE_SEED", 1);
+  runs = suite_number("GPUSHARE_RUNS", runs);
   policy = which;
   longest_ns = 0;
   for (seed = first; seed < first + runs; seed++)

@@ -14,7 +14,6 @@
 #include <check.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../suite.h"
@@ -913,13 +912,8 @@ static void run_history(void) {
   require(quiet >= 200 || deserted, programs, "or another one finds no rest");
 }
 
-static uint64_t number(const char *name, uint64_t otherwise) {
-  const char *text = getenv(name);
-  return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 START_TEST(both_sides_agree_after_any_history) {
-  uint64_t first = number("GPUSHARE_SEED", 1), runs = number("GPUSHARE_RUNS", 20000);
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 20000);
   printf("GPUSHARE_SEED=%lu, %lu runs\n", first, runs);
   fflush(stdout);
   for (seed = first; seed < first + runs; seed++)
