@@ -121,7 +121,10 @@ static _Noreturn void become(const struct hosts *hosts, const struct host *host,
   words[count++] = (char *)(uintptr_t)host->name;
   words[count++] = (char *)(uintptr_t)hosts->remote;
   words[count] = NULL;
-  setpgid(0, 0); /* so that all of it is killed when patience ends */
+  /* All of the group is killed when patience ends. Why a session: ssh has no terminal there, so ssh does not
+   * ask for a password or about a host's key. It says what is wrong. */
+  setsid();
+  setenv("SSH_ASKPASS_REQUIRE", "never", 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   int in = open("/dev/null", O_RDONLY);
   if (getppid() != parent || dup2(in, STDIN_FILENO) < 0 || dup2(host->out, STDOUT_FILENO) < 0 ||
@@ -153,10 +156,8 @@ static bool start(const struct hosts *hosts, struct host *host) {
   host->pid = host->out < 0 || host->err < 0 ? -1 : fork();
   if (host->pid == 0)
     become(hosts, host, parent);
-  if (host->pid > 0) {
-    setpgid(host->pid, host->pid); /* here too: whoever comes first */
+  if (host->pid > 0)
     return true;
-  }
   host->pid = 0;
   snprintf(host->reason, sizeof host->reason, "can't start a process for it: %s", strerror(errno));
   close_files(host);
@@ -239,6 +240,7 @@ static bool has_ended(const struct hosts *hosts, struct host *host) {
   char duration[WORDS_SIZE];
   if (!ended) {
     kill(-host->pid, SIGKILL);
+    kill(host->pid, SIGKILL); /* it may not have its group yet */
     waitpid(host->pid, &status, 0);
     snprintf(host->reason, sizeof host->reason, "no answer within %s (GPUSHARE_SSH_TIMEOUT)",
              words_duration(hosts->patience_ns, duration));
