@@ -14,7 +14,7 @@ import unittest
 
 SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(SOURCES, "tests", "metrics"))
-from scene import MIB, PATIENCE_S, Scene, wait_until  # noqa: E402
+from scene import MIB, PATIENCE_S, QuietScene, wait_until  # noqa: E402
 
 build = os.path.realpath(sys.argv[1])
 CTL = os.path.join(build, "daemon", "gpusharectl")
@@ -77,14 +77,6 @@ def answers(port):
         return False
 
 
-class HostScene(Scene):
-    """A host's daemon, without metrics."""
-
-    def write_config(self, _):
-        with open(self.config, "w", encoding="utf-8"):
-            pass
-
-
 class Hosts(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -102,7 +94,7 @@ class Hosts(unittest.TestCase):
         cls.write_client()
         cls.scenes = {}
         for name in HOSTS:
-            cls.scenes[name] = HostScene(build)
+            cls.scenes[name] = QuietScene(build)
             cls.addClassCleanup(cls.scenes[name].end)
             cls.start_server(name)
 
