@@ -39,7 +39,6 @@
 #define SIMULATED_LEAST 700 /* tests/sim/vmm.c */
 #define CROWDED_FROM 512    /* src/common/descriptor.h */
 #define CROWDED 950
-#define CROWDED_TO (CROWDED_FROM + CROWDED / 8 * 3) /* likewise: of a lease */
 
 static int device;
 static struct gpu gpu;
@@ -122,10 +121,10 @@ static pid_t start_child(pid_t other) {
   _exit(0);
 }
 
-static void crowd(void) {
+static void crowd(int eighths) {
   const struct rlimit limit = {.rlim_cur = CROWDED, .rlim_max = CROWDED};
   setrlimit(RLIMIT_NOFILE, &limit);
-  for (int fd = CROWDED_FROM; fd < CROWDED_TO; fd++)
+  for (int fd = CROWDED_FROM; fd < CROWDED_FROM + CROWDED / 8 * eighths; fd++)
     if (fcntl(fd, F_GETFD) < 0)
       dup2(0, fd);
 }
@@ -196,7 +195,7 @@ static void obey(const char *command, struct memory *memory, const char *argumen
     snprintf(line, sizeof line, "%d", (int)start_child(atoi(argument)));
     answer(CUDA_SUCCESS, line);
   } else if (!strcmp(command, "crowd")) {
-    crowd();
+    crowd(atoi(argument));
     answer(CUDA_SUCCESS, "");
   } else if (!strcmp(command, "closefrom")) {
     /* A sanitizer does not see the system call. What it would report is meant here. */

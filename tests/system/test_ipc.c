@@ -344,12 +344,20 @@ static struct process *open_while_paused(const char *handle, const struct proces
   return user;
 }
 
+/* Asks the maker of the handle by a wrong key. Before that process refuses it, it looks at its leases. */
+static void knock(struct process *process, const char *handle) {
+  char wrong[LINE];
+  strcpy(wrong, handle);
+  memset(wrong + 32, '0', 16);
+  expect_error(process, opening(7, wrong), 400);
+}
+
 /* Where a program may have so few descriptors open that no connection stays, nobody knows who has it open. */
 TEST(no_connection_can_stay) {
-  char handle[LINE], other[LINE], wrong[LINE];
+  char handle[LINE], other[LINE];
   begin("on");
   struct process *maker = start(swap), *known = start(swap), *user = start(swap);
-  ask(maker, "crowd", NULL);
+  ask(maker, "crowd 0 3", NULL);
   ask(maker, "alloc 0 8388608", NULL);
   share(maker, 0, handle);
   ask(known, "alloc 0 4194304", NULL);
@@ -359,15 +367,57 @@ TEST(no_connection_can_stay) {
   ask(user, "close 0", NULL);
   ask(user, "close 1", NULL);
   await_counted(known, 0, "it is closed");
-  strcpy(wrong, handle);
-  memset(wrong + 32, '0', 16);                /* the key */
-  expect_error(user, opening(0, wrong), 400); /* the maker looks */
+  knock(user, handle);
   ask(maker, "fits 1 4194304", NULL);
   await_counted(maker, 8 * MIB, "it may be open");
   ask(maker, "free 0", NULL);
   await_counted(maker, 0, "it is freed");
   process_finish(known);
   end(maker, user);
+}
+
+/* Memory that was passed on takes two eighths of the program's descriptors at most. Where these are taken, a
+ * third eighth is left for connections, on both sides. */
+TEST(a_connection_can_stay_beside_memory) {
+  char handle[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "crowd 0 2", NULL);
+  ask(user, "crowd 0 2", NULL);
+  ask(maker, "alloc 0 8388608", NULL);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "close 0", NULL);
+  await_counted(maker, 0, "it is closed");
+  ask(user, opening(0, handle), NULL);
+  process_kill(maker);
+  await_counted(user, 8 * MIB, "what its maker has left");
+  ask(user, "close 0", NULL);
+  end(user, NULL);
+}
+
+/* Where the process that opens memory can't keep the connection, it can't say that it has closed the memory.
+ * So the maker counts the memory until that process has ended. */
+TEST(no_connection_can_stay_where_it_is_opened) {
+  char handle[LINE], other[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(swap), *known = start(swap);
+  ask(user, "crowd 0 3", NULL);
+  ask(maker, "alloc 0 8388608", NULL);
+  ask(maker, "alloc 1 4194304", NULL);
+  share(maker, 0, handle);
+  share(maker, 1, other);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "verify 0 0", NULL);
+  ask(user, "close 0", NULL);
+  ask(known, opening(1, other), NULL);
+  ask(known, "close 1", NULL);
+  await_counted(maker, 8 * MIB, "the other one is closed, and let go");
+  knock(known, handle);
+  await_counted(maker, 8 * MIB, "it may be open");
+  process_finish(user);
+  await_counted(maker, 0, "the process has ended");
+  end(maker, known);
 }
 
 /* Who opens what was let go waits for the turn of its maker. */
@@ -590,7 +640,7 @@ TEST(contexts_end) {
 }
 
 TEST(what_cant_be_opened) {
-  char handle[LINE], freed[LINE], wrong[LINE];
+  char handle[LINE], freed[LINE];
   begin("on");
   struct process *maker = start(swap), *user = start(swap);
   ask(maker, "alloc 0 8388608", NULL);
@@ -600,9 +650,7 @@ TEST(what_cant_be_opened) {
   ask(maker, "free 1", NULL);
   expect_error(maker, opening(2, handle), 201); /* its own */
   expect_error(user, opening(2, freed), 400);
-  strcpy(wrong, handle);
-  memset(wrong + 32, '0', 16); /* the key */
-  expect_error(user, opening(2, wrong), 400);
+  knock(user, handle);
   ask(user, opening(2, handle), NULL);
   expect_error(user, "share 2", 1); /* what is opened is not its own */
   expect_error(user, "free 2", 1);
@@ -641,18 +689,20 @@ static void take_turns(struct process *maker, struct process *other) {
 }
 
 /* Memory that has come from another process the driver does not export again: only what it came with can be
- * passed on. If the program has closed that, the handle is refused, and the memory is as it was. */
-static void share_what_was_passed_on(bool closes) {
+ * passed on. If the program has closed that, or has no descriptor left for it, the handle is refused, and the
+ * memory is as it was. */
+static void share_what_was_passed_on(const char *first, const char *then, bool can_share) {
   char handle[LINE];
   begin("on");
   struct process *maker = start(swap), *other = start(swap);
+  ask(maker, first, NULL);
   ask(maker, "alloc 1 67108864", NULL);
   ask(maker, "alloc 0 33554432", NULL); /* the newest leaves first */
   ask(other, "alloc 0 67108864", NULL);
   take_turns(maker, other);
   CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
-  if (closes) {
-    ask(maker, "closefrom", NULL);
+  ask(maker, then, NULL);
+  if (!can_share) {
     expect_error(maker, "share 0", 801);
     CHECK(process_log_count(maker, "ulimit -n") == 1);
   } else {
@@ -681,8 +731,11 @@ TEST(memory_that_was_passed_on_is_exported) {
   end(maker, other);
 }
 
-TEST(memory_that_was_passed_on) { share_what_was_passed_on(false); }
-TEST(memory_that_was_passed_on_and_closed) { share_what_was_passed_on(true); }
+TEST(memory_that_was_passed_on) { share_what_was_passed_on("crowd 0 1", "fits 2 65536", true); }
+TEST(memory_that_was_passed_on_and_closed) { share_what_was_passed_on("fits 2 65536", "closefrom", false); }
+TEST(memory_that_was_passed_on_beyond_its_descriptors) {
+  share_what_was_passed_on("crowd 0 2", "fits 2 65536", false);
+}
 
 /* What was let go comes back as memory of its own, so that it can be lent again. */
 TEST(memory_that_is_lent_again_was_not_passed_on) {
