@@ -7,9 +7,10 @@
  * filled and added to so often.
  *
  * alloc, async: so many bytes, plain ones filled with SEED, or stream-ordered. fits: they are freed again.
- * share: its handle, in hexadecimal. open: memory of that handle; answers its address, the base of that, and
- * its bytes. verify: all of it is as filled and added to so often; else the program ends. add: so much to
- * each word. close, free, describe (IS_LEGACY_CUDA_IPC_CAPABLE).
+ * take: they stay, and are not filled. share: its handle, in hexadecimal. open: memory of that handle;
+ * answers its address, the base of that, and its bytes. verify: all of it is as filled and added to so often;
+ * else the program ends. add: so much to each word. close, free, describe (IS_LEGACY_CUDA_IPC_CAPABLE).
+ * closing: another thread closes it, and may still wait for work when this is answered.
  *
  * fork: a child, with copies of all descriptors, that lives as long as the process whose number is given;
  * answers its number. capture, uncapture: a stream capture is open meanwhile. closefrom: all descriptors are
@@ -23,6 +24,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,6 +132,24 @@ static void crowd(int eighths) {
       dup2(0, fd);
 }
 
+static void *close_opened(void *memory) {
+  MUST(cuCtxSetCurrent(gpu.context));
+  cuIpcCloseMemHandle(((struct memory *)memory)->at);
+  return NULL;
+}
+
+/* Until the library knows no allocation there any more. To the driver it is a part of a mapping still. */
+static void begin_closing(struct memory *memory) {
+  pthread_t thread;
+  CUdeviceptr base = memory->at;
+  if (pthread_create(&thread, NULL, close_opened, memory) != 0)
+    exit(2);
+  pthread_detach(thread);
+  while (base == memory->at && cuMemGetAddressRange(&base, NULL, memory->at) == CUDA_SUCCESS)
+    sched_yield();
+  answer(CUDA_SUCCESS, "");
+}
+
 static void use(int other) {
   CUcontext context;
   CUdeviceptr at;
@@ -166,6 +187,8 @@ static void obey(const char *command, struct memory *memory, const char *argumen
   } else if (!strcmp(command, "export")) {
     gpu_verify_exported(memory->handle, memory->words, SEED, strtoull(argument, NULL, 0));
     answer(CUDA_SUCCESS, "");
+  } else if (!strcmp(command, "take")) {
+    answer(cuMemAlloc(&memory->at, strtoull(argument, NULL, 0)), "");
   } else if (!strcmp(command, "share")) {
     share(memory);
   } else if (!strcmp(command, "open")) {
@@ -178,6 +201,8 @@ static void obey(const char *command, struct memory *memory, const char *argumen
     answer(cuStreamSynchronize(stream), "");
   } else if (!strcmp(command, "close")) {
     answer(cuIpcCloseMemHandle(memory->at), "");
+  } else if (!strcmp(command, "closing")) {
+    begin_closing(memory);
   } else if (!strcmp(command, "free")) {
     answer(cuMemFree(memory->at), "");
   } else if (!strcmp(command, "describe")) {

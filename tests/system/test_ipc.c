@@ -619,6 +619,33 @@ TEST(a_maker_dies) {
   end(third, NULL);
 }
 
+/* Two allocations of one block. One of them is being closed, and that waits for work. Until it ends, the
+ * block is known to count, so that a look at what dead makers have left does not book it for the other one.
+ */
+TEST(what_is_being_closed_is_not_counted_twice) {
+  static const char *const limited[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_MEMORY_LIMIT=13M", NULL};
+  char handle[LINE], own[LINE];
+  begin("on");
+  struct process *maker = start(swap), *user = start(limited), *third = start(swap);
+  ask(maker, "alloc 0 65536", NULL);
+  ask(maker, "alloc 1 65536", NULL);
+  for (int i = 0; i < 2; i++) {
+    share(maker, i, handle);
+    ask(user, opening(i, handle), NULL);
+  }
+  ask(user, "alloc 2 65536", NULL);
+  share(user, 2, own);
+  process_kill(maker);
+  await_counted(user, 4 * MIB, "a block of its own, and one that its maker has left");
+  ask(user, "spin 0 3600000000000", NULL);
+  ask(user, "closing 1", NULL); /* that one counts for both */
+  for (int i = 0; i < 3; i++)
+    knock(third, own);
+  ask(user, "take 3 8388608", NULL); /* 12 MiB in all */
+  process_kill(user);
+  end(third, NULL);
+}
+
 /* A context takes all of its memory with it, also what is shared and what is opened in it. */
 TEST(contexts_end) {
   char handle[LINE];
