@@ -193,7 +193,7 @@ static uint64_t least_bytes(void) {
 
 /* At most so many times the least: the bytes of all histories together, and those of the worst one. */
 static void judge(const char *what, unsigned which, double all, double worst) {
-  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 100);
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 40);
   uint64_t brought_bytes = 0, sum_bytes = 0, equal = 0, worst_seed = 0;
   double highest = 0;
   traits = which;
