@@ -29,7 +29,8 @@ static struct {
              .loops =
                  "streams,streams_event,streams_memory,streams_many,contexts,async_4K,async_4K_16,async_1M,"
                  "async_1M_16,async_64M,async_64M_16,group_1M,pool_1M,pool_1M_16,unified_1M,unified_1M_16,"
-                 "alloc_4K,alloc_2M,alloc_64M,vmm_2M,vmm_64M,vmm_2M_reserve",
+                 "alloc_4K,alloc_2M,alloc_64M,vmm_2M,vmm_64M,vmm_2M_reserve,"
+                 "export_2M,export_32M,export_64M",
              .kinds = "managed,swap,managed_daemon,swap_daemon"};
 
 /* The first is what the others are beside. */
@@ -169,7 +170,8 @@ static const char help[] =
     "an\n"
     "                        own pool, unified_1M[_16] from one of unified memory; alloc_SIZE; "
     "vmm_SIZE\n"
-    "                        (create, map, use, unmap, release; with _reserve: the addresses, too)\n"
+    "                        (create, map, use, unmap, release; with _reserve: the addresses, too);\n"
+    "                        export_SIZE (the same, and exported after its use)\n"
     "  --kinds NAME,...      beside stock; all: managed, swap, managed_daemon, swap_daemon\n"
     "  --rounds N            of each kind and loop (5)\n"
     "  --milliseconds N      that a job plays a loop in a round (40)\n"

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MANY = 100, IN_A_ROW = 16 };
 
@@ -17,6 +18,7 @@ struct loop {
   unsigned row; /* passes between two waits */
   uint64_t passes;
   CUdeviceptr reserved; /* by scenes whose passes do not */
+  bool exports;         /* physical memory, each time */
 };
 
 /* ---- streams, events, contexts ---- */
@@ -73,6 +75,12 @@ static bool pass_alloc(struct loop *loop) {
   return !TRY(cuMemAlloc(&at, loop->bytes)) && !TRY(cuMemFree(at));
 }
 
+static bool export(CUmemGenericAllocationHandle handle) {
+  int fd;
+  return !TRY(cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)) &&
+         close(fd) == 0;
+}
+
 /* Physical memory, mapped and used. */
 static bool map_once(struct loop *loop, CUdeviceptr at) {
   CUmemGenericAllocationHandle handle;
@@ -83,13 +91,15 @@ static bool map_once(struct loop *loop, CUdeviceptr at) {
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   kind.location.id = loop->p.device;
+  kind.requestedHandleTypes =
+      loop->exports ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
   access.location = kind.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return !TRY(cuMemCreate(&handle, loop->bytes, &kind, 0)) && !TRY(cuMemMap(at, loop->bytes, 0, handle, 0)) &&
          !TRY(cuMemSetAccess(at, loop->bytes, &access, 1)) &&
          !TRY(cuMemsetD8Async(at, 1, loop->bytes, loop->p.stream)) &&
-         !TRY(cuStreamSynchronize(loop->p.stream)) && !TRY(cuMemUnmap(at, loop->bytes)) &&
-         !TRY(cuMemRelease(handle));
+         !TRY(cuStreamSynchronize(loop->p.stream)) && (!loop->exports || export(handle)) &&
+         !TRY(cuMemUnmap(at, loop->bytes)) && !TRY(cuMemRelease(handle));
 }
 
 static bool pass_vmm(struct loop *loop) { return map_once(loop, loop->reserved); }
@@ -145,6 +155,7 @@ static const struct scene {
   unsigned row;             /* passes between two waits; 0: 1 */
   unsigned times;           /* a pass is so many of what is told; 0: 1 */
   CUmemAllocationType pool; /* 0: none of its own */
+  bool exports;
 } scenes[] = {
     {.name = "streams", .pass = pass_streams},
     {.name = "streams_event", .pass = pass_events},
@@ -172,6 +183,9 @@ static const struct scene {
     {.name = "vmm_2M", .pass = pass_vmm, .bytes = 2 * MIB},
     {.name = "vmm_64M", .pass = pass_vmm, .bytes = 64 * MIB},
     {.name = "vmm_2M_reserve", .pass = pass_vmm_reserve, .bytes = 2 * MIB},
+    {.name = "export_2M", .pass = pass_vmm, .bytes = 2 * MIB, .exports = true},
+    {.name = "export_32M", .pass = pass_vmm, .bytes = 32 * MIB, .exports = true},
+    {.name = "export_64M", .pass = pass_vmm, .bytes = 64 * MIB, .exports = true},
 };
 
 static const struct scene *scene_find(const char *name) {
@@ -186,6 +200,7 @@ static bool scene_play(struct loop *loop, const struct scene *scene, uint64_t ms
   uint64_t begun_ns, now_ns, passes = 0;
   loop->bytes = scene->bytes;
   loop->row = scene->row ? scene->row : 1;
+  loop->exports = scene->exports;
   if (!scene->pass(loop))
     return false;
   begun_ns = clock_now_ns();
