@@ -19,7 +19,6 @@
 #include <getopt.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -302,7 +301,7 @@ static void *retain_and_release(void *unused) {
   while (!atomic_load(&finished)) {
     must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
     must(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
-    sched_yield();
+    usleep(50);
   }
   return unused;
 }

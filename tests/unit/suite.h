@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 /* Check notes the place of each assertion that holds by a write(2), to tell it where a test crashes. Here a
  * crash is told by its test alone: random histories make millions of assertions. */
@@ -23,6 +24,10 @@ static inline uint64_t suite_number(const char *variable, uint64_t otherwise) {
   const char *text = getenv(variable);
   return text ? strtoull(text, NULL, 0) : otherwise;
 }
+
+/* Between two looks whether something is so. Why not sched_yield: since Linux 6.18 a thread that yields again
+ * and again falls ever further behind the others of a busy processor, by minutes. */
+static inline void suite_pause(void) { nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL); }
 
 /* Tests that register themselves: TEST(what_holds) { ... } */
 struct suite_entry {

@@ -2,7 +2,6 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -112,7 +111,7 @@ static void *be_cancelled_with_the_lock(void *unused) {
   lock_take(&client.lock);
   stage = 1;
   while (stage == 1)
-    sched_yield();
+    suite_pause();
   stage = 3;
   lock_release(&client.lock);
   for (;;)
@@ -135,7 +134,7 @@ START_TEST(nobody_is_cancelled_with_a_lock) {
   stage = 0;
   __real_pthread_create(&thread, NULL, be_cancelled_with_the_lock, NULL);
   while (stage != 1)
-    sched_yield();
+    suite_pause();
   pthread_cancel(thread);
   stage = 2;
   check_cancelled(thread);
@@ -161,7 +160,7 @@ START_TEST(a_wait_is_no_cancellation_point) {
   stage = 0;
   __real_pthread_create(&thread, NULL, be_cancelled_in_a_wait, NULL);
   while (stage != 1)
-    sched_yield();
+    suite_pause();
   pthread_cancel(thread);
   lock_take(&client.lock);
   stage = 2;
@@ -218,14 +217,14 @@ START_TEST(a_wait_may_be_left_by_a_jump) {
   stage = 0;
   __real_pthread_create(&thread, NULL, jump_out_of_a_wait, NULL);
   while (stage != 1)
-    sched_yield();
+    suite_pause();
   lock_take(&client.lock); /* so it waits, or is about to, without the lock */
   pthread_kill(thread, SIGUSR1);
   while (stage != 3)
-    sched_yield();
+    suite_pause();
   lock_release(&client.lock);
   while (stage != 4)
-    sched_yield();
+    suite_pause();
   pthread_cancel(thread);
   check_cancelled(thread);
 }
@@ -253,7 +252,7 @@ static void *ask_for(void *bytes) {
 }
 
 static void wait_until_told(const struct gpu *gpu, uint64_t bytes) {
-  for (uint64_t told = 0; told != bytes; sched_yield()) {
+  for (uint64_t told = 0; told != bytes; suite_pause()) {
     lock_take(&client.lock);
     told = gpu->machine.has.told_bytes;
     lock_release(&client.lock);
@@ -280,7 +279,7 @@ START_TEST(a_question_left_by_a_jump_is_void) {
   lock_take(&client.lock); /* so it waits without the lock */
   pthread_kill(thread, SIGUSR1);
   while (stage != 2)
-    sched_yield();
+    suite_pause();
   lock_release(&client.lock);
   wait_until_told(gpu, 101); /* it asks again */
   answer_played(gpu, false);
@@ -331,7 +330,7 @@ static void give_back_played(struct gpu *gpu) {
   client_order(gpu, machine_order_drop);
   lock_release(&client.lock);
   ck_assert_int_eq(__real_pthread_create(&thread, NULL, worker_run, gpu), 0);
-  for (; holds; sched_yield()) {
+  for (; holds; suite_pause()) {
     lock_take(&client.lock);
     holds = gpu->machine.holding || gpu->machine.drop_pending;
     lock_release(&client.lock);
@@ -371,7 +370,7 @@ START_TEST(what_does_not_end_is_stopped_until_the_next_grant) {
   ck_assert(gpu->stopped && client_is_stopped(0) && gpu->machine.requested);
   hear_played(gpu, GS_LOCK_OK); /* not here: a go takes its time */
   ck_assert(!gate_opened && gpu->machine.grant_pending);
-  for (bool open = false; !open; sched_yield()) {
+  for (bool open = false; !open; suite_pause()) {
     lock_release(&client.lock);
     lock_take(&client.lock);
     open = gate_opened;
@@ -393,12 +392,12 @@ START_TEST(it_is_tried_some_times_whether_work_can_be_stopped) {
   lock_release(&client.lock);
   client_context_added(0);
   while (trials == 0)
-    sched_yield();
+    suite_pause();
   for (unsigned grant = 2; grant < 6; grant++) {
     gate_opened = false;
     lock_take(&client.lock);
     hear_played(gpu, GS_LOCK_OK);
-    for (; !gate_opened; sched_yield()) {
+    for (; !gate_opened; suite_pause()) {
       lock_release(&client.lock);
       lock_take(&client.lock);
     }
@@ -413,7 +412,7 @@ static void await_slice(struct gpu *gpu, uint32_t us) {
   lock_take(&client.lock);
   gpu->slice_us = us;
   condition_wake_all(&gpu->changed);
-  for (; slicings == before; sched_yield()) {
+  for (; slicings == before; suite_pause()) {
     lock_release(&client.lock);
     lock_take(&client.lock);
   }
@@ -435,7 +434,7 @@ END_TEST
 
 static void await_told(const struct gpu *gpu, uint32_t flags) {
   lock_take(&client.lock);
-  for (; told_flags != flags; sched_yield()) {
+  for (; told_flags != flags; suite_pause()) {
     lock_release(&client.lock);
     lock_take(&client.lock);
   }
@@ -485,7 +484,7 @@ START_TEST(a_share_is_obeyed_from_the_grant_on) {
   ck_assert(gate_opened);
   lock_release(&client.lock);
   while (stops == 0)
-    sched_yield();
+    suite_pause();
 }
 END_TEST
 

@@ -1,7 +1,6 @@
 /* test_post.c - of two connections, one after the other, nothing comes or goes by the wrong one. */
 #include <check.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -42,7 +41,7 @@ static int connect_post(void) {
 static void await_wakes(unsigned count) {
   lock_release(&lock);
   while (wakes < count)
-    sched_yield();
+    suite_pause();
   lock_take(&lock);
 }
 

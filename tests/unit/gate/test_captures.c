@@ -1,7 +1,6 @@
 /* test_captures.c - which captures may begin, and what is known of streams, on a played driver. */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -103,7 +102,7 @@ START_TEST(no_capture_begins_while_that_is_forbidden) {
   capture_forbid();
   pthread_create(&thread, NULL, begin_one, STREAM(1));
   while (!leaves && !begun) /* it waits behind the gate, not within */
-    sched_yield();
+    suite_pause();
   ck_assert_uint_eq(capture_count() + begun, 0);
   capture_allow();
   pthread_join(thread, NULL);

@@ -1,7 +1,6 @@
 /* test_contexts.c - the end of a primary context while others are inside it. The driver is played. */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 #include "../suite.h"
@@ -111,7 +110,7 @@ static bool stay(CUcontext context, void *argument) {
   (void)context, (void)argument;
   inside = true;
   while (!may_leave)
-    sched_yield();
+    suite_pause();
   return true;
 }
 
@@ -125,7 +124,7 @@ static pthread_t start_visit(void) {
   inside = may_leave = false;
   pthread_create(&thread, NULL, visit, NULL);
   while (!inside)
-    sched_yield();
+    suite_pause();
   return thread;
 }
 
@@ -159,8 +158,8 @@ START_TEST(the_last_release_waits_for_those_inside) {
   pthread_t visitor = start_visit();
   ended = false;
   pthread_create(&end, NULL, end_context, (void *)hook);
-  for (int i = 0; i < 1000; i++)
-    sched_yield();
+  for (int i = 0; i < 100; i++)
+    suite_pause();
   ck_assert(!ended && references == 1);
   retain_times(1); /* so it is not the last one any more; but a reset is the end in any case */
   may_leave = true;
@@ -249,7 +248,7 @@ START_TEST(a_look_does_not_wait_for_a_destruction) {
   inside = may_leave = false;
   pthread_create(&thread, NULL, destroy_other, NULL);
   while (!inside)
-    sched_yield();
+    suite_pause();
   ck_assert(!contexts_each(0, count_visit, &visits) && visits == 3);
   may_leave = true;
   pthread_join(thread, NULL);
@@ -268,12 +267,12 @@ START_TEST(a_destruction_waits_for_those_who_hold_the_context) {
   ck_assert_ptr_null(contexts_hold(NULL));
   inside = may_leave = false;
   pthread_create(&thread, NULL, destroy_other, NULL);
-  for (int i = 0; i < 1000; i++)
-    sched_yield();
+  for (int i = 0; i < 100; i++)
+    suite_pause();
   ck_assert(!inside);
   contexts_let_go(held);
   while (!inside)
-    sched_yield();
+    suite_pause();
   ck_assert_ptr_null(contexts_hold(context));
   may_leave = true;
   pthread_join(thread, NULL);
@@ -292,7 +291,7 @@ START_TEST(while_work_is_stopped_a_destruction_waits_for_the_turn) {
   ck_assert(!stops_forbidden);
   pthread_create(&thread, NULL, destroy_other, NULL);
   while (!inside)
-    sched_yield();
+    suite_pause();
   ck_assert(!is_stopped); /* it has waited */
   ck_assert(stops_forbidden);
   may_leave = true;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -167,7 +166,7 @@ static void passer_start(struct passer *p, CUstream stream) { passer_start_reach
 
 static void await_waiting(CUdevice device, uint32_t count) {
   while (gate_waiting(device) != count)
-    sched_yield();
+    suite_pause();
 }
 
 START_TEST(first_call_attaches_and_waits) {
@@ -176,7 +175,7 @@ START_TEST(first_call_attaches_and_waits) {
   await_waiting(0, 1);
   ck_assert_uint_eq(attached, 1);
   while (!wanted)
-    sched_yield();
+    suite_pause();
   ck_assert(!p.passed);
   gate_open(0);
   pthread_join(p.thread, NULL);
@@ -341,7 +340,7 @@ START_TEST(a_revoked_pulse_lets_nobody_pass) {
     gate_pulse(0);
     ck_assert(gate_revoke_pulse(0, UINT64_MAX));
     bool passed = p.passed; /* ... not from here on */
-    sched_yield();
+    suite_pause();
     ck_assert_int_eq(p.passed, passed);
   }
   ck_assert_uint_gt(gate_pulses(0), before);
@@ -356,7 +355,7 @@ static void *stay_inside(void *argument) {
   gate_enter(argument);
   atomic_store(&inside_now, true);
   while (!atomic_load(&leave_now))
-    sched_yield();
+    suite_pause();
   gate_leave();
   return NULL;
 }
@@ -368,7 +367,7 @@ START_TEST(closing_waits_for_calls_in_flight) {
   gate_open(0);
   pthread_create(&thread, NULL, stay_inside, NULL);
   while (!atomic_load(&inside_now))
-    sched_yield();
+    suite_pause();
   ck_assert(gate_in_flight());
   ck_assert(!gate_close(0, NS_PER_MS));
   ck_assert(!gate_is_open(0));
@@ -406,7 +405,7 @@ START_TEST(nothing_slips_out_after_closing) {
   for (int round = 0; round < ROUNDS; round++) {
     uint64_t before = gate_calls();
     while (gate_calls() == before) /* some pass in each round */
-      sched_yield();
+      suite_pause();
     ck_assert(gate_close(0, UINT64_MAX));
     ck_assert_uint_eq(atomic_load(&inside), 0);
     gate_open(0);
@@ -426,7 +425,7 @@ static void hold_up(int number) {
   (void)number;
   held = true;
   while (!may_go_on)
-    sched_yield();
+    suite_pause();
 }
 
 static void *count_passes(void *reach) {
@@ -444,7 +443,7 @@ static void hold_up_and_close(pthread_t thread) {
   held = may_go_on = false;
   ck_assert_int_eq(pthread_kill(thread, SIGUSR1), 0);
   while (!held)
-    sched_yield();
+    suite_pause();
   bool outside = gate_close(0, 0);
   unsigned before = entered;
   may_go_on = true;
@@ -470,7 +469,7 @@ START_TEST(a_call_that_is_held_up_anywhere_does_not_slip_out) {
   pthread_create(&thread, NULL, count_passes, &reach);
   for (int round = 0; round < ROUNDS; round++) {
     for (unsigned seen = entered; entered == seen;)
-      sched_yield();
+      suite_pause();
     for (uint64_t left = splitmix_next(&random) % 1000; left; left--)
       __asm__ volatile("");
     hold_up_and_close(thread);
@@ -490,13 +489,13 @@ START_TEST(who_wakes_late_does_not_pass_by_a_revoked_pulse) {
   held = may_go_on = false;
   ck_assert_int_eq(pthread_kill(p.thread, SIGUSR1), 0);
   while (!held)
-    sched_yield();
+    suite_pause();
   gate_pulse(0);
   ck_assert(gate_revoke_pulse(0, UINT64_MAX));
   unsigned before = wanted;
   may_go_on = true;
   while (wanted == before && !p.passed)
-    sched_yield();
+    suite_pause();
   ck_assert(!p.passed);
   gate_open(0);
   pthread_join(p.thread, NULL);
@@ -530,7 +529,7 @@ static void *pass_twice(void *argument) {
   gate_leave();
   held = true;
   while (!may_go_on)
-    sched_yield();
+    suite_pause();
   return pass_once(p);
 }
 
@@ -541,16 +540,16 @@ START_TEST(others_wait_while_a_thread_is_alone) {
   held = may_go_on = false;
   pthread_create(&p.thread, NULL, pass_twice, &p);
   while (!held)
-    sched_yield();
+    suite_pause();
   gate_enter(NULL);
   ck_assert(gate_alone(1, UINT64_MAX));
   ck_assert(!gate_alone(1, UINT64_MAX));
   may_go_on = true;
   while (wanted < 1 && !p.passed)
-    sched_yield();
+    suite_pause();
   gate_pulse(0);
   while (wanted < 2 && !p.passed)
-    sched_yield();
+    suite_pause();
   ck_assert(!p.passed);
   gate_together(1);
   pthread_join(p.thread, NULL);
@@ -562,7 +561,7 @@ static void *pass_slowly(void *unused) {
   gate_enter(NULL);
   held = true;
   while (!may_go_on)
-    sched_yield();
+    suite_pause();
   gate_leave();
   return unused;
 }
@@ -576,7 +575,7 @@ START_TEST(no_thread_is_alone_beside_a_call_in_flight) {
   held = may_go_on = false;
   pthread_create(&other, NULL, pass_slowly, NULL);
   while (!held)
-    sched_yield();
+    suite_pause();
   ck_assert(!gate_alone(1, NS_PER_MS));
   passer_start(&p, NULL);
   pthread_join(p.thread, NULL); /* as before */
@@ -614,7 +613,7 @@ START_TEST(a_call_goes_on_until_its_thread_leaves_it_or_ends) {
   pthread_join(thread, &result);
   ck_assert_ptr_null(result);
   while (gate_call_goes_on(&call)) /* a joined thread still exists for a moment */
-    sched_yield();
+    suite_pause();
 }
 END_TEST
 
@@ -651,7 +650,7 @@ START_TEST(a_call_within_a_call_passes_and_leaves_the_outer_one_in_flight) {
   ck_assert(gate_in_flight());
   pthread_create(&closer, NULL, close_gate, &closed);
   while (gate_is_open(0))
-    sched_yield();
+    suite_pause();
   call_within(); /* it must not wait for the gate, as the closer waits for us */
   ck_assert(gate_in_flight() && !closed);
   gate_leave();
@@ -675,7 +674,7 @@ static void *wait_until_jump(void *argument) {
     gate_enter_reaching(p->stream, p->reach);
   atomic_store(&jumped, true);
   while (!atomic_load(&leave_now))
-    sched_yield();
+    suite_pause();
   return NULL;
 }
 
@@ -690,10 +689,10 @@ START_TEST(who_has_jumped_out_of_the_wait_does_not_wait) {
   pthread_create(&p.thread, NULL, wait_until_jump, &p);
   await_waiting(1, 1);
   while (!gate_is_kept(0)) /* that is marked after the wait */
-    sched_yield();
+    suite_pause();
   pthread_kill(p.thread, SIGUSR1);
   while (!atomic_load(&jumped))
-    sched_yield();
+    suite_pause();
   gate_open(1);
   ck_assert(gate_close(1, NS_PER_S));
   ck_assert_uint_eq(gate_waiting(1), 0);
@@ -745,7 +744,7 @@ static void *wait_for_room(void *tid) {
 /* A joined thread still exists for a moment. */
 static void await_the_end(pid_t tid) {
   while (syscall(SYS_tgkill, getpid(), tid, 0) == 0)
-    sched_yield();
+    suite_pause();
 }
 
 START_TEST(other_waits_end_with_their_thread_or_an_opening) {
@@ -815,7 +814,7 @@ START_TEST(who_takes_a_dead_thread_s_slot_over_is_not_inside) {
   ck_assert(gate_close(0, NS_PER_S));
   pthread_create(&p.thread, NULL, pass_deep, &p);
   while (gate_waiting(0) == 0 && !p.passed)
-    sched_yield();
+    suite_pause();
   ck_assert(!p.passed);
   gate_open(0);
   pthread_join(p.thread, NULL);
@@ -826,7 +825,7 @@ static void *hold_on(void *argument) {
   gate_enter(argument);
   atomic_fetch_add(&holding, 1);
   while (!atomic_load(&may_leave))
-    sched_yield();
+    suite_pause();
   gate_leave();
   return NULL;
 }
@@ -841,7 +840,7 @@ START_TEST(without_memory_each_call_is_waited_for) {
   for (int i = 0; i < STAYING; i++)
     pthread_create(&threads[i], NULL, hold_on, NULL);
   while (atomic_load(&holding) < STAYING)
-    sched_yield();
+    suite_pause();
   pthread_create(&brief, NULL, pass_once, &(struct passer){.stream = NULL});
   pthread_join(brief, NULL);
   ck_assert_uint_gt(refused, 0);
@@ -865,7 +864,7 @@ START_TEST(without_memory_threads_wait_for_a_slot) {
   for (int i = 0; i < MANY; i++)
     pthread_create(&threads[i], NULL, hold_on, NULL);
   while (refused < 2 * MANY) /* those that wait have tried again */
-    sched_yield();
+    suite_pause();
   ck_assert_int_lt(atomic_load(&holding), MANY);
   passer_start(&last, NULL);
   ck_assert(!last.passed);
@@ -904,7 +903,7 @@ static void *fail_for_memory(void *unused) {
   gate_enter(NULL);
   again = 1;
   while (again == 1)
-    sched_yield();
+    suite_pause();
   ck_assert(gate_enter_again(NULL, 0, &takes));
   again = 3;
   ck_assert(!gate_enter_again(NULL, 0, &takes)); /* it fails by itself */
@@ -923,12 +922,12 @@ START_TEST(a_call_that_fails_for_memory_is_made_again_once_that_is_back) {
   again = 0;
   ck_assert_int_eq(pthread_create(&thread, NULL, fail_for_memory, NULL), 0);
   while (again == 0)
-    sched_yield();
+    suite_pause();
   ck_assert(!gate_close(0, NS_PER_MS)); /* it is in flight */
   gate_take();
   again = 2;
   while (gate_waiting(0) == 0)
-    sched_yield();
+    suite_pause();
   ck_assert(again == 2 && !gate_in_flight());
   gate_open(0);
   pthread_join(thread, NULL);
@@ -944,7 +943,7 @@ static void *forbid_stops(void *unused) {
   gate_forbid_stop(0);
   again = 1;
   while (again == 1)
-    sched_yield();
+    suite_pause();
   gate_allow_stop();
   return unused;
 }
@@ -960,7 +959,7 @@ START_TEST(stops_are_forbidden_once_the_work_is_done) {
   asked = let_on = 0;
   ck_assert_int_eq(pthread_create(&thread, NULL, forbid_stops, NULL), 0);
   while (asked < 3)
-    sched_yield();
+    suite_pause();
   ck_assert(again == 0 && !gate_stop_is_forbidden());
   is_stopped = true;
   unsigned before = asked + 1; /* it may be asking */
@@ -969,7 +968,7 @@ START_TEST(stops_are_forbidden_once_the_work_is_done) {
   ck_assert_uint_le(asked, before);
   is_stopped = busy = false;
   while (again == 0)
-    sched_yield();
+    suite_pause();
   ck_assert(gate_stop_is_forbidden() && let_on == 1);
   again = 2;
   pthread_join(thread, NULL);
@@ -1000,12 +999,12 @@ START_TEST(what_waits_for_work_waits_for_the_turn_in_which_it_goes_on) {
   ck_assert(!gate_stop_is_forbidden());
   ck_assert_int_eq(pthread_create(&thread, NULL, forbid_stops, NULL), 0);
   while (gate_waiting(0) == 0)
-    sched_yield();
+    suite_pause();
   ck_assert(again == 0 && !gate_stop_is_forbidden());
   is_stopped = false;
   gate_open(0);
   while (again == 0)
-    sched_yield();
+    suite_pause();
   ck_assert(gate_stop_is_forbidden());
   again = 2;
   pthread_join(thread, NULL);

@@ -2,7 +2,6 @@
 #include <check.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -277,7 +276,7 @@ static void *leave_by_a_jump(void *unused) {
     budget_reserve(0, BACKING_PINNED_PLAIN, 5 * GIB, true);
   has_left = true;
   while (!may_end)
-    sched_yield();
+    suite_pause();
   return unused;
 }
 
@@ -295,7 +294,7 @@ static pthread_t start_waiting(void *(*body)(void *), enum wait wait) {
   next_wait = wait;
   pthread_create(&thread, NULL, body, NULL);
   while (!waits)
-    sched_yield();
+    suite_pause();
   ck_assert_uint_eq(budget_awaited_bytes(0), 5 * GIB);
   return thread;
 }
@@ -330,7 +329,7 @@ START_TEST(others_reserve_after_a_thread_that_has_jumped_out) {
   pthread_t thread = start_waiting(leave_by_a_jump, WAIT_SEEN);
   pthread_kill(thread, SIGUSR1);
   while (!has_left)
-    sched_yield();
+    suite_pause();
   ck_assert_int_eq(budget_reserve(0, BACKING_CONVERTED, 16 * GIB, false), 0);
   budget_release(0, BACKING_CONVERTED, 16 * GIB);
   check_nothing_is_left();

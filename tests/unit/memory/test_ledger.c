@@ -1,7 +1,6 @@
 /* test_ledger.c - the ledger against a naive model, and its promises to threads. */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,7 +162,7 @@ START_TEST(a_pin_holds_a_take_up) {
   pthread_create(&thread, NULL, take_1000, &taken);
   while (ledger_pin(&ledger, 1000, pinned.sequence, &other)) { /* until the taker has announced itself */
     ledger_unpin(&ledger, 1000, 0);
-    sched_yield();
+    suite_pause();
   }
   ck_assert_int_eq(atomic_load(&taken_flag), 0);
   ck_assert(ledger_take(&ledger, 2000, &other)); /* others are not held up */

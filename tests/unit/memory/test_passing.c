@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -408,7 +407,7 @@ static bool is_asleep(pid_t tid) {
 static void begin_fork(void) {
   ck_assert_int_eq(pthread_create(&forking, NULL, fork_once, NULL), 0);
   while (!atomic_load(&forking_tid) || !is_asleep(atomic_load(&forking_tid)))
-    sched_yield();
+    suite_pause();
 }
 
 static int end_fork(void) {

@@ -1,7 +1,6 @@
 /* test_slabs.c - pinned host memory in slots: where they lie, how slabs are made, kept and given back. */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +91,7 @@ static void tear_down(void) { ck_assert_uint_eq(strict_calls, 0); }
 static void wait_for_pinned(uint64_t bytes) {
   uint64_t deadline_ns = clock_now_ns() + 20 * NS_PER_S;
   while (slabs_pinned_bytes() != bytes && clock_now_ns() < deadline_ns)
-    sched_yield();
+    suite_pause();
   ck_assert_uint_eq(slabs_pinned_bytes(), bytes);
 }
 
@@ -282,7 +281,7 @@ END_TEST
 static void wait_for_registered(unsigned count) {
   uint64_t deadline_ns = clock_now_ns() + 20 * NS_PER_S;
   while (registered != count && clock_now_ns() < deadline_ns)
-    sched_yield();
+    suite_pause();
   ck_assert_uint_eq(registered, count);
 }
 

@@ -1,7 +1,6 @@
 /* test_swap.c - swap memory, one matter at a time. */
 #include <check.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -151,7 +150,7 @@ static void *hold_the_lock(void *stop) {
   space_lock(space_of(0));
   atomic_store((atomic_int *)stop, 1);
   while (atomic_load((atomic_int *)stop) != 2)
-    sched_yield();
+    suite_pause();
   space_unlock(space_of(0));
   return NULL;
 }
@@ -162,7 +161,7 @@ START_TEST(a_try_to_open_does_not_wait) {
   pthread_t thread;
   pthread_create(&thread, NULL, hold_the_lock, &stop);
   while (!atomic_load(&stop))
-    sched_yield();
+    suite_pause();
   ck_assert(!backend_swap.open(0, true, false));
   atomic_store(&stop, 2);
   pthread_join(thread, NULL);
@@ -744,7 +743,7 @@ static atomic_bool may_go_on;
 static void await_leave(void *unused) {
   (void)unused;
   while (!atomic_load(&may_go_on))
-    sched_yield();
+    suite_pause();
 }
 
 static void *give_leave(void *unused) {
