@@ -158,6 +158,11 @@ int process_wait(struct process *process) {
   return status;
 }
 
+void process_forget(const struct process *process) {
+  if (process == &processes[process_count - 1])
+    process_count--;
+}
+
 void process_wait_exit(struct process *process, int code) {
   int status = process_wait(process);
   CHECK(!WIFSIGNALED(status), "%s died of signal %d", process->name, WTERMSIG(status));

@@ -51,6 +51,9 @@ void process_signal(struct process *process, int signal_number);
 /* Wait for its end (the rest of its stdout is read and dropped): its wait status. */
 int process_wait(struct process *process);
 
+/* It has been waited for, and no other one was started since: it does not count as one of PROCESS_MAX. */
+void process_forget(const struct process *process);
+
 /* Wait, and fail the test unless it exits with this. */
 void process_wait_exit(struct process *process, int code);
 

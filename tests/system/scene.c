@@ -223,6 +223,7 @@ int scene_ctl(struct scene *scene, char *output, size_t size, ...) {
   read_all(ctl, output ? output : own, output ? size : sizeof own);
   int status = process_wait(ctl);
   CHECK(!WIFSIGNALED(status), "gpusharectl died of signal %d", WTERMSIG(status));
+  process_forget(ctl);
   return WEXITSTATUS(status);
 }
 

@@ -90,7 +90,15 @@ static uint64_t handovers(void) {
   return status.gpus[0].gpu_status.handovers;
 }
 
-TEST(little_is_touched) {
+static void end(struct process *a, struct process *b) {
+  process_finish(a);
+  process_finish(b);
+  scene_end(&scene);
+}
+
+/* False: on a busy machine no figure has come for so long that turns began, and what has taken turns goes on
+ * with them. */
+static bool is_little_touched(void) {
   char job[16];
   struct scene_status status;
   begin("touched");
@@ -107,10 +115,13 @@ TEST(little_is_touched) {
   }
   touch(a, 48 * MIB); /* with that of the other one it fits */
   uint64_t pressed_ns = test_time().now_ns - since.now_ns - test_calm_ns(since);
-  CHECK(handovers() == 0 || pressed_ns > NS_PER_S / 2,
-        "they have taken turns"); /* else no figure may have come */
-  scene_await(&scene, run_together, NULL, "they run together again");
   CHECK(scene_ask_status(&scene, &status) == 0);
+  if (status.gpus[0].gpu_status.handovers || take_turns(&status, NULL)) {
+    CHECK(pressed_ns > NS_PER_S / 2, "they have taken turns");
+    end(a, b);
+    return false;
+  }
+  scene_await(&scene, run_together, NULL, "they run together again");
   snprintf(job, sizeof job, "%u", scene_job_of(&status, a->pid)->job_status.job);
   check_says("why", job, "exceeds the capacity, but only");
   check_says("plan", NULL, "exceeds the capacity, but only");
@@ -120,9 +131,14 @@ TEST(little_is_touched) {
   for (int i = 0; i < 4; i++)
     touch(i % 2 ? a : b, 48 * MIB);
   CHECK(handovers() > 0, "no turns are taken");
-  process_finish(a);
-  process_finish(b);
-  scene_end(&scene);
+  end(a, b);
+  return true;
+}
+
+TEST(little_is_touched) {
+  unsigned tries = 0;
+  while (!is_little_touched())
+    CHECK(++tries < 10, "they have taken turns each time");
 }
 
 /* The next ones run together: NVML tells again. */
@@ -140,9 +156,7 @@ TEST(allocations_count_if_nvml_crashes) {
   scene_await(&scene, is_seen, NULL, "it is known what is on the card");
   b = start();
   scene_await(&scene, run_together, NULL, "they run together");
-  process_finish(a);
-  process_finish(b);
-  scene_end(&scene);
+  end(a, b);
 }
 
 TEST(allocations_count_if_that_is_set) {
@@ -152,7 +166,5 @@ TEST(allocations_count_if_that_is_set) {
   for (int i = 0; i < 4; i++)
     touch(i % 2 ? a : b, MIB);
   CHECK(handovers() > 0, "no turns are taken");
-  process_finish(a);
-  process_finish(b);
-  scene_end(&scene);
+  end(a, b);
 }
