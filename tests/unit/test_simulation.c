@@ -15,6 +15,7 @@
 #define STEPS 100
 #define AGAIN 10 /* of so many histories, one is lived twice */
 #define USERS 2
+#define RESTING 2 /* jobs of production that mostly rest, where there are such */
 #define CARD (16 * GIB)
 #define DRAIN_NS (20 * NS_PER_MS)
 #define BYTES_PER_S (UINT64_C(2000) * GIB) /* the whole card in 8 ms */
@@ -30,6 +31,7 @@ static struct run {
   uint64_t seed, digest;
   bool unified; /* all memory has page faults */
   bool fair;    /* no stalls, no changes of settings: nobody may wait for long */
+  bool rests;   /* the first jobs are of production, and mostly rest; the others are opportunistic */
   bool excused; /* the event may put more on the card than it has */
   bool shrunk;  /* the card has become smaller, or others' pinned memory larger */
   uint64_t excess_bytes;
@@ -40,6 +42,7 @@ static struct run {
   uint64_t had_bytes[ACTORS];       /* before its memory changed the last time */
   uint64_t most_bytes[ACTORS];      /* ever */
   uint64_t room_bytes[ACTORS];      /* as it was told the last time */
+  uint64_t before_bytes[ACTORS];    /* its room, as of the last check */
   uint64_t look_ns, unpinned_bytes; /* what was on the card when it was looked, beside what was pinned */
   uint64_t needed_bytes;            /* turns are: of what the jobs have had since, the most */
 } run;
@@ -55,6 +58,7 @@ static void fail_about(const char *what, int i) {
 static void fail_all(const char *what) { fail_about(what, -1); }
 
 static uint64_t most(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t random_below(uint64_t bound) { return actors_random_below(&them, bound); }
 static bool chance(unsigned percent) { return actors_chance(&them, percent); }
 
@@ -106,6 +110,8 @@ static void check_room(int i, uint64_t room_bytes) {
     fail_about("gets more room than it may use", i);
   if (!actor->managed && actor->open && job->active && !run.shrunk && room_bytes < actor->resident_bytes)
     fail_about("gets less room than it has while it runs", i);
+  if (!run.excused && room_bytes < least(run.room_bytes[i], job->pinned_bytes))
+    fail_about("is to give what can't leave", i);
   /* Who neither stops nor asks is not told to come back after it was told to leave: it would for ever. */
   const struct sched_gpu *gpu = &them.gpu;
   bool short_of = gpu->serialized && !gpu->roomy && !all_fit();
@@ -364,12 +370,111 @@ static void check_excess(void) {
   run.excused &= !them.scheduler.deferred;
 }
 
+/* ---- whose memory leaves: what memory_plan.c promises ---- */
+
+static int standing(const struct sched_job *job) {
+  static const int standings[] = {
+      [GS_CLASS_OPPORTUNISTIC] = 0, [GS_CLASS_STANDARD] = 1, [GS_CLASS_PRODUCTION] = 2};
+  return standings[job->terms.class];
+}
+
+static bool is_silent(const struct sched_job *job) {
+  return job->state == GS_JOB_DROPPING && job->flags & GS_STATE_OVERDUE;
+}
+
+/* Its memory may leave for others: it neither runs nor is to run, and has not kept its memory when asked. */
+static bool is_victim(const struct sched_job *job) {
+  return job->role == SCHED_ROLE_NONE && job->state != GS_JOB_HOLDING && !job->overdue && !job->stays_ns &&
+         !is_silent(job);
+}
+
+static bool can_wait(const struct sched_job *job) {
+  return job->state == GS_JOB_WAITING && !sched_job_too_big(job) && !is_blocked(job);
+}
+
+/* For so long that its memory leaves for a job that runs later; or it waits, and can't run. */
+static bool is_idle(const struct sched_job *job) {
+  if (job->state == GS_JOB_IDLE || job->state == GS_JOB_BYPASSED)
+    return them.scheduler.event_ns >= job->since_ns + SCHED_IDLE_NS;
+  return job->state == GS_JOB_WAITING && !can_wait(job);
+}
+
+/* What the others need, if jobs that run later get nothing beside what they had. */
+static uint64_t needed_beside(const struct sched_job *job) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < ACTORS; i++) {
+    const struct sched_job *other = &them.jobs[i];
+    uint64_t had_bytes = most(most(run.before_bytes[i], other->resident_bytes), other->pinned_bytes);
+    if (!them.actors[i].attached || other == job)
+      continue;
+    if (other->role == SCHED_ROLE_FIRST)
+      bytes += need_bytes(other);
+    else if (other->overdue || is_silent(other))
+      bytes += most(other->want_bytes, other->claim_bytes);
+    else
+      bytes += least(other->want_bytes, had_bytes);
+  }
+  return bytes;
+}
+
+/* The job may have to leave for one that runs later. Production memory does not leave for an opportunistic
+ * job then. */
+static bool leaves_for_later(const struct sched_job *job) {
+  bool production = job->terms.class == GS_CLASS_PRODUCTION, leaves = false;
+  list_each(node, &them.gpu.later) {
+    const struct sched_job *later = list_entry(node, struct sched_job, turn);
+    leaves |= !production || later->terms.class != GS_CLASS_OPPORTUNISTIC;
+  }
+  return leaves;
+}
+
+/* The other job has memory that leaves before the job's. For the next job, any. For a later one memory leaves
+ * in three rounds: what is beyond soft limits, idle jobs' memory, waiting jobs' memory. */
+static bool leaves_before(const struct sched_job *other, const struct sched_job *job) {
+  uint64_t limit_bytes = other->terms.soft_limit_bytes, kept_bytes = other->want_bytes;
+  bool idle = is_idle(other), waits = can_wait(other);
+  if (!leaves_for_later(job))
+    return kept_bytes > other->pinned_bytes;
+  if (job->terms.soft_limit_bytes && job->room_bytes >= job->terms.soft_limit_bytes)
+    return limit_bytes && kept_bytes > most(limit_bytes, other->pinned_bytes) && (idle || waits);
+  return kept_bytes > other->pinned_bytes && (idle || (waits && can_wait(job)));
+}
+
+/* The job has been told to leave. Memory of opportunistic jobs leaves before, production's after all others'.
+ * Of the latter only as much leaves as is lacking. */
+static void check_leaves(int i) {
+  const struct sched_job *job = &them.jobs[i];
+  uint64_t needed_bytes = needed_beside(job) + job->room_bytes + SCHED_SLACK_BYTES;
+  for (int k = 0; k < ACTORS; k++) {
+    const struct sched_job *other = &them.jobs[k];
+    if (them.actors[k].attached && standing(other) < standing(job) && is_victim(other) &&
+        leaves_before(other, job))
+      fail_about("is to leave, and one of a lower class has memory that is not", i);
+  }
+  if (job->terms.class == GS_CLASS_PRODUCTION && !leaves_for_later(job) &&
+      needed_bytes < sched_gpu_usable_bytes(&them.gpu))
+    fail_about("is of production, and is to leave for no job that runs next", i);
+}
+
+static void check_leaving(void) {
+  for (int i = 0; i < ACTORS; i++) {
+    const struct sched_job *job = &them.jobs[i];
+    bool leaves =
+        them.actors[i].attached && job->room_bytes < least(run.before_bytes[i], job->resident_bytes);
+    if (leaves && !run.excused && is_victim(job))
+      check_leaves(i);
+  }
+  for (int i = 0; i < ACTORS; i++)
+    run.before_bytes[i] = them.actors[i].attached ? them.jobs[i].room_bytes : 0;
+}
+
 static void on_event(void) {
   check_sums();
   check_turns();
   check_together();
   check_conserving();
   check_claims();
+  check_leaving();
   check_excess();
   for (int i = 0; i < ACTORS; i++)
     if (them.actors[i].attached)
@@ -404,13 +509,35 @@ static void excuse(bool excused) {
   run.shrunk |= excused;
 }
 
+static bool is_resting(int i) { return run.rests && i < RESTING; }
+
+static enum gs_class some_class(int i) {
+  if (run.fair)
+    return GS_CLASS_STANDARD;
+  if (run.rests)
+    return is_resting(i) ? GS_CLASS_PRODUCTION : GS_CLASS_OPPORTUNISTIC;
+  return (enum gs_class)random_below(GS_CLASS_OPPORTUNISTIC + 1);
+}
+
+static void change_terms(int i) {
+  struct sched_terms terms = {.weight = 1 + (uint32_t)random_below(SCHED_WEIGHT_MAX),
+                              .priority =
+                                  (int32_t)random_below(2 * SCHED_PRIORITY_MAX + 1) - SCHED_PRIORITY_MAX,
+                              .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0,
+                              .soft_limit_bytes = chance(50) ? random_below(CARD) : 0,
+                              .class = some_class(i),
+                              .paused = !run.fair && chance(30)};
+  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
 static void attach(int i) {
   bool running = chance(10);
   bool managed = chance(50) || run.unified;
   uint64_t used_bytes = random_below(running ? CARD / 2 : CARD * 9 / 8);
   uint64_t resident_bytes = running ? used_bytes : chance(20) ? random_below(used_bytes) : 0;
   run.wanted[i] = false;
-  run.too_big_ns[i] = 0;
+  run.too_big_ns[i] = run.room_bytes[i] = run.before_bytes[i] = 0;
   run.had_bytes[i] = run.most_bytes[i] = used_bytes;
   uint64_t user = random_below(USERS + 1);
   them.users[i] = user < USERS ? &users[user] : NULL;
@@ -418,14 +545,10 @@ static void attach(int i) {
   actors_attach(&them, i, used_bytes, resident_bytes,
                 (running ? GS_ATTACH_RUNNING : 0) | (managed ? GS_ATTACH_MANAGED : 0));
   excuse(false);
+  if (run.rests || (!run.fair && chance(30)))
+    change_terms(i);
   if (chance(70))
     actors_request(&them, i);
-}
-
-static int standing(int i) {
-  static const int standings[] = {
-      [GS_CLASS_OPPORTUNISTIC] = 0, [GS_CLASS_STANDARD] = 1, [GS_CLASS_PRODUCTION] = 2};
-  return standings[them.jobs[i].terms.class];
 }
 
 /* It can run, and no other one of its class, or of a lower one, can take that from it without asking; nor can
@@ -434,7 +557,7 @@ static bool has_its_place(int i) {
   const struct sched_job *job = &them.jobs[i];
   uint64_t bytes = job->reach_bytes;
   for (int k = 0; k < ACTORS; k++)
-    if (k != i && them.actors[k].attached && standing(k) <= standing(i))
+    if (k != i && them.actors[k].attached && standing(&them.jobs[k]) <= standing(job))
       bytes += them.jobs[k].pinned_reach_bytes;
   bool may_leave = job->reach_bytes > job->pinned_reach_bytes;
   return job->managed || !may_leave || job->alleged_bytes || bytes <= sched_job_usable_bytes(job);
@@ -460,8 +583,8 @@ static void check_places(int changed, uint64_t granted_bytes) {
       continue;
     if (places[i].kept && !has_its_place(i))
       fail_about("could be kept from running by pinned memory", i);
-    if (i != changed && standing(i) >= standing(changed) && places[i].runs && !granted &&
-        sched_job_too_big(&them.jobs[i]))
+    if (i != changed && standing(&them.jobs[i]) >= standing(&them.jobs[changed]) && places[i].runs &&
+        !granted && sched_job_too_big(&them.jobs[i]))
       fail_about("is kept from running by what another has pinned", i);
   }
 }
@@ -535,18 +658,6 @@ static void change_settings(void) {
   excuse(false);
 }
 
-static void change_terms(int i) {
-  struct sched_terms terms = {.weight = 1 + (uint32_t)random_below(SCHED_WEIGHT_MAX),
-                              .priority =
-                                  (int32_t)random_below(2 * SCHED_PRIORITY_MAX + 1) - SCHED_PRIORITY_MAX,
-                              .expected_ns = chance(50) ? random_below(200 * NS_PER_MS) : 0,
-                              .soft_limit_bytes = chance(50) ? random_below(CARD) : 0,
-                              .class = run.fair ? GS_CLASS_STANDARD : (enum gs_class)random_below(3),
-                              .paused = !run.fair && chance(30)};
-  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
-  actors_execute(&them);
-}
-
 /* By a look that may have been made some time ago. */
 static void look(void) {
   uint64_t bytes = random_below(CARD), ago_ns = random_below(SCHED_SEEN_NS * 9 / 8);
@@ -574,7 +685,7 @@ static void act(int i) {
     actor->stalled = !actor->stalled;
   else if (chance(10) && !run.fair)
     actor->cramped = !actor->cramped;
-  else
+  else if (!is_resting(i) || chance(20))
     actors_request(&them, i);
 }
 
@@ -589,7 +700,7 @@ static void pass_overhead(void) {
 /* A user whose jobs were silent is served again after a time, which has limits. */
 static void pass_silence(void) {
   bool silent = true;
-  for (int i = 0; i < 64 && silent; i++) {
+  for (int i = 0; i < 256 && silent; i++) {
     actors_pass(&them, them.scheduler.grace_ns);
     silent = !list_empty(&them.gpu.shunned);
   }
@@ -676,6 +787,7 @@ static void begin(uint64_t seed) {
   run.seed = seed;
   run.fair = seed % 2;
   run.unified = seed % 4 == 2;
+  run.rests = seed % 8 == 4;
   actors_init(&them, seed, CARD);
   them.now_ns = 10 * NS_PER_S; /* looks may be some seconds old */
   them.letter_ns = 2 * NS_PER_MS;
@@ -683,7 +795,7 @@ static void begin(uint64_t seed) {
   them.bytes_per_s = BYTES_PER_S;
   them.piece_bytes = (1 + random_below(4)) * 256 * MIB;
   them.idle_percent = 30;
-  them.busy_percent = 80;
+  them.busy_percent = run.rests ? 50 : 80;
   them.on_action = on_action;
   them.on_event = on_event;
   them.on_step = on_step;
@@ -708,7 +820,7 @@ static uint64_t run_history(uint64_t seed) {
       look();
     else
       act((int)random_below(ACTORS));
-    actors_pass(&them, random_below(8 * NS_PER_MS));
+    actors_pass(&them, random_below(chance(run.rests ? 20 : 3) ? 2 * SCHED_IDLE_NS : 8 * NS_PER_MS));
   }
   settle();
   return run.digest;
