@@ -11,9 +11,10 @@
  *             starts level with those that are there, which is where the one is that has had least; that
  *             never goes back; or with the one that has had least of those that have had a turn, a
  *             quantum further at most: so a stream of newcomers, each gone within its first turn, passes
- *             nobody for ever. Who comes back is no further behind than a quantum of its own, and who waits
- *             no further ahead than three, however much room it has had that others could not use. So while
- *             one of weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
+ *             nobody for ever. Who comes back is no further behind than a quantum of its own, or than it was
+ *             when its turn ended, as another user's turn may have ended it. Who waits is no further ahead
+ *             than three, however much room it has had that others could not use. So while one of weight v
+ *             waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
  *             First users share, by the weights of users, then each user's jobs what the user has: a user is
  *             charged, from a job's grant to the end of its answer, its part of the card's time, one of as
  *             many as hold or stop. Between users the same rules hold as between jobs: who comes starts
@@ -400,20 +401,6 @@ static const struct sched_level *holders_level(struct sched_account *account, ui
   return &account->level;
 }
 
-void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns) {
-  if (has_seat(job->state) != has_seat(before))
-    add_seats(job->account, has_seat(job->state) ? 1 : -1, now_ns);
-  if (before == GS_JOB_HOLDING) {
-    list_remove(&job->account_link);
-    forget_level(job);
-  }
-  if (job->state != GS_JOB_HOLDING)
-    return;
-  list_append(&job->account->holders, &job->account_link);
-  if (job->account->level.at_ns == now_ns)
-    add_to_level(&job->account->level, job, now_ns);
-}
-
 /* From the first job of the account on; NULL: nobody of it waits. */
 static const struct list *first_of(const struct sched_account *account) {
   const struct list *queue = queue_of(account->share->gpu);
@@ -447,6 +434,22 @@ static uint64_t level_ns(struct sched_account *account, uint64_t now_ns) {
   if (least_ns != UINT64_MAX)
     account->virtual_ns = max_u64(account->virtual_ns, least_ns);
   return account->virtual_ns;
+}
+
+void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns) {
+  if (has_seat(job->state) != has_seat(before))
+    add_seats(job->account, has_seat(job->state) ? 1 : -1, now_ns);
+  if (before == GS_JOB_HOLDING) {
+    list_remove(&job->account_link);
+    forget_level(job);
+  }
+  if (has_seat(before) && !has_seat(job->state) && job->gpu->settings.policy == GS_POLICY_FAIR)
+    job->behind_ns = less_u64(level_ns(job->account, now_ns), job->virtual_ns);
+  if (job->state != GS_JOB_HOLDING)
+    return;
+  list_append(&job->account->holders, &job->account_link);
+  if (job->account->level.at_ns == now_ns)
+    add_to_level(&job->account->level, job, now_ns);
 }
 
 static uint64_t quantum_ns(const struct sched_job *job) {
@@ -556,7 +559,8 @@ static void level_user(struct sched_account *account, uint64_t now_ns) {
 void policy_level(struct sched_job *job, uint64_t now_ns) {
   level_user(job->account, now_ns);
   uint64_t here_ns = level_ns(job->account, now_ns);
-  uint64_t least_ns = less_u64(here_ns, job->turns ? BEHIND_QUANTA * quantum_ns(job) : 0);
+  uint64_t behind_ns = max_u64(job->behind_ns, BEHIND_QUANTA * quantum_ns(job));
+  uint64_t least_ns = less_u64(here_ns, job->turns ? behind_ns : 0);
   if (job->virtual_ns == 0) /* it has just come */
     job->virtual_ns = max_u64(begin_ns(job, here_ns, now_ns), 1);
   else
