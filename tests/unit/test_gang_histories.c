@@ -1,6 +1,7 @@
 /*
  * test_gang_histories.c - random histories of gangs and single jobs with memory on several GPUs, in all modes
- * and by all policies, with deaths, late members and clients that hang.
+ * and by all policies, with deaths, late members and clients that hang; and of gangs whose members compute
+ * only together.
  *
  * GPUSHARE_SEED and GPUSHARE_RUNS choose others. A failure tells the seed of the run that failed.
  */
@@ -272,6 +273,114 @@ START_TEST(everybody_computes_if_a_plan_is_made_for_several_events) {
 }
 END_TEST
 
+/* ---- collectives ---- */
+
+#define COMPUTE_NS (300 * FLEET_TQ_NS)
+#define LOOK_NS (FLEET_TQ_NS / 4)
+#define PASSED_QUANTA 8 /* for so long a single job lets gangs pass */
+
+/* Nobody rests. What a gang computes ends with a collective each time, so it goes on only while all of its
+ * members run, whether the scheduler knows of the gang or not. */
+static struct part { /* of a history: the same ones with gangs and without */
+  int gpu, gang;
+} parts[FLEET_JOBS];
+static int part_count, gang_count;
+
+static void add_part(int gpu, int gang) { parts[part_count++] = (struct part){gpu, gang}; }
+
+/* Each gang has two GPUs or all. Its members do not come one after the other. */
+static void draw_parts(void) {
+  part_count = 0;
+  gang_count = 1 + (int)random_below(FLEET_GANGS);
+  for (int gang = 0; gang < gang_count; gang++) {
+    int spared = (int)random_below(FLEET_GPUS + 1);
+    for (int gpu = 0; gpu < FLEET_GPUS; gpu++)
+      if (gpu != spared)
+        add_part(gpu, gang);
+  }
+  for (uint64_t singles = random_below(4); singles > 0; singles--)
+    add_part((int)random_below(FLEET_GPUS), -1);
+  for (int i = part_count - 1; i > 0; i--) {
+    int other = (int)random_below((uint64_t)i + 1);
+    struct part part = parts[i];
+    parts[i] = parts[other];
+    parts[other] = part;
+  }
+}
+
+static void begin_computing(uint64_t seed, bool declared) {
+  fleet_init(&fleet, seed);
+  fleet.scheduler.defaults.policy = seed % 2 ? GS_POLICY_RR : GS_POLICY_FAIR;
+  for (int g = 0; g < FLEET_GPUS; g++) {
+    fleet.gpus[g].settings.policy = fleet.scheduler.defaults.policy;
+    fleet.gpus[g].settings.mode = seed % 4 < 2 ? GS_MODE_ON : GS_MODE_AUTO;
+  }
+  draw_parts();
+  for (int i = 0; i < part_count; i++) {
+    fleet_come(&fleet, i, parts[i].gpu, declared ? parts[i].gang : -1, random_below(FLEET_CARD), 0);
+    fleet.clients[i].gang = parts[i].gang;
+    fleet_pass(&fleet, random_below(FLEET_TQ_NS));
+  }
+}
+
+static uint64_t gang_ran_ns(int gang) {
+  int i = 0;
+  while (parts[i].gang != gang)
+    i++;
+  return fleet.clients[i].ran_ns;
+}
+
+/* A turn and its end for each other gang and single job, beside that. */
+static uint64_t most_still_ns(void) {
+  int others = gang_count - 1;
+  for (int i = 0; i < part_count; i++)
+    others += parts[i].gang < 0;
+  return (uint64_t)(PASSED_QUANTA + 2 * others) * FLEET_TQ_NS;
+}
+
+/* How many gangs have stood still for longer. */
+static int compute(void) {
+  uint64_t end_ns = fleet.now_ns + COMPUTE_NS, ran_ns[FLEET_GANGS], since_ns[FLEET_GANGS];
+  bool stood[FLEET_GANGS] = {false};
+  int count = 0;
+  for (int gang = 0; gang < gang_count; gang++)
+    since_ns[gang] = fleet.now_ns;
+  while (fleet.now_ns < end_ns) {
+    for (int gang = 0; gang < gang_count; gang++)
+      ran_ns[gang] = gang_ran_ns(gang);
+    fleet_pass(&fleet, LOOK_NS);
+    for (int gang = 0; gang < gang_count; gang++) {
+      since_ns[gang] = gang_ran_ns(gang) > ran_ns[gang] ? fleet.now_ns : since_ns[gang];
+      stood[gang] |= fleet.now_ns - since_ns[gang] > most_still_ns();
+    }
+  }
+  for (int gang = 0; gang < gang_count; gang++)
+    count += stood[gang];
+  return count;
+}
+
+START_TEST(gangs_never_stand_still_for_long) {
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 200);
+  for (uint64_t seed = first; seed < first + runs; seed++) {
+    begin_computing(seed, true);
+    ck_assert_msg(compute() == 0, "seed %lu: a gang stands still", seed);
+  }
+}
+END_TEST
+
+/* Nor is that so of any jobs: the same ones stand still for longer, if nobody knows that they are gangs. */
+START_TEST(what_is_no_gang_stands_still) {
+  uint64_t first = suite_number("GPUSHARE_SEED", 1), runs = suite_number("GPUSHARE_RUNS", 200);
+  uint64_t gangs = 0, still = 0;
+  for (uint64_t seed = first; seed < first + runs; seed++) {
+    begin_computing(seed, false);
+    still += (uint64_t)compute();
+    gangs += (uint64_t)gang_count;
+  }
+  ck_assert_msg(still >= gangs / 10, "%lu of %lu stand still", still, gangs);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {everybody_computes_after_any_history,
                                 who_hangs_keeps_nobody_from_computing_on_other_gpus,
@@ -279,6 +388,8 @@ int main(void) {
                                 everybody_computes_if_words_are_told_late,
                                 everybody_computes_if_all_comes_late,
                                 everybody_computes_if_a_plan_is_made_for_several_events,
+                                gangs_never_stand_still_for_long,
+                                what_is_no_gang_stands_still,
                                 NULL};
   return suite_main("gang_histories", tests, NULL, NULL);
 }
