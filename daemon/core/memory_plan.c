@@ -23,13 +23,15 @@
  *      so what is short beside the quantum is paid with an idle GPU, half as often; what is not is hidden.
  *      The second job waits with its moves until the first one runs: those are paid, and share the bus.
  *
- * Before any of that, what jobs have beyond their soft limits leaves, in the same order: for the first job,
- * and for the second one, from waiting jobs too, however short the moves are beside the quantum: who has more
- * than its soft limit has agreed to bring it back. Who holds keeps all that it has, and nobody is asked for
- * more than is lacking.
+ * Before any of that, what jobs of a class have beyond their soft limits leaves, in the same order: for the
+ * first job, and for the second one, from waiting jobs too, however short the moves are beside the quantum:
+ * who has more than its soft limit has agreed to bring it back. Who holds keeps all that it has, and nobody
+ * is asked for more than is lacking.
  *
- * And before any job's memory that of opportunistic jobs leaves, with or without a soft limit, and production
- * jobs' after all others'. What a production job has does not leave for an opportunistic one before its turn.
+ * And classes come before that: the memory of opportunistic jobs leaves before any other job's, with or
+ * without a soft limit, and production jobs' after all others'. For the second job that is so in each of
+ * three steps: what is beyond soft limits; what idle jobs have; what waiting jobs have. What a production job
+ * has does not leave for an opportunistic one before its turn.
  *
  * Rooms are lowered at once. They are raised only by what is not claimed (accounting.c), the first job's
  * before the second's, so that the sum of all claims stays within what the card has. While it does not, no
