@@ -28,6 +28,10 @@ static struct thing {
   uint64_t key, bytes;
 } things[SLOTS];
 
+/* For whatever the card does not hold, on any machine. */
+uint64_t __wrap_host_available_bytes(void);
+uint64_t __wrap_host_available_bytes(void) { return UINT64_C(1) << 50; }
+
 static unsigned next_random(unsigned bound) { return (unsigned)rand() % bound; }
 
 static uint64_t sum(enum kind kind) {
