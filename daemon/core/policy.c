@@ -11,18 +11,16 @@
  *             starts level with those that are there, which is where the one is that has had least; that
  *             never goes back; or with the one that has had least of those that have had a turn, a
  *             quantum further at most: so a stream of newcomers, each gone within its first turn, passes
- *             nobody for ever. Who comes back is no further behind than a quantum of its own, or than it was
- *             when its turn ended, as another user's turn may have ended it. Who waits is no further ahead
- *             than three, however much room it has had that others could not use. So while one of weight v
- *             waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
- *             First users share, by the weights of users, then each user's jobs what the user has: a user is
- *             charged, from a job's grant to the end of its answer, its part of the card's time, one of as
- *             many as hold or stop. Between users the same rules hold as between jobs: who comes starts
- *             level, who rests falls a quantum behind at most, who waits is three ahead at most, who is a
- *             quantum behind preempts.
- *             Who has had a turn does not make up with another one for less than half a quantum: it stays,
- *             or goes before one that waits, only if it is further behind. So equals keep their order.
- *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
+ *             nobody for ever. Who has rested is no further behind than a quantum of its own. Who asks again
+ *             at once, as its turn was ended by another user's, is where it was. Who waits is no further
+ *             ahead than three, however much room it has had that others could not use. So while one of
+ * weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most. First users share, by the
+ * weights of users, then each user's jobs what the user has: a user is charged, from a job's grant to the end
+ * of its answer, its part of the card's time, one of as many as hold or stop. Between users the same rules
+ * hold as between jobs: who comes starts level, who rests falls a quantum behind at most, who waits is three
+ * ahead at most, who is a quantum behind preempts. Who has had a turn does not make up with another one for
+ * less than half a quantum: it stays, or goes before one that waits, only if it is further behind. So equals
+ * keep their order. fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
  *             waiting weighs as much as 1/32 s less of remaining time, also in the first quantum of the
@@ -443,8 +441,6 @@ void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t
     list_remove(&job->account_link);
     forget_level(job);
   }
-  if (has_seat(before) && !has_seat(job->state) && job->gpu->settings.policy == GS_POLICY_FAIR)
-    job->behind_ns = less_u64(level_ns(job->account, now_ns), job->virtual_ns);
   if (job->state != GS_JOB_HOLDING)
     return;
   list_append(&job->account->holders, &job->account_link);
@@ -556,10 +552,10 @@ static void level_user(struct sched_account *account, uint64_t now_ns) {
 
 /* ---- jobs and their users ---- */
 
-void policy_level(struct sched_job *job, uint64_t now_ns) {
+void policy_level(struct sched_job *job, bool rested, uint64_t now_ns) {
   level_user(job->account, now_ns);
   uint64_t here_ns = level_ns(job->account, now_ns);
-  uint64_t behind_ns = max_u64(job->behind_ns, BEHIND_QUANTA * quantum_ns(job));
+  uint64_t behind_ns = rested ? BEHIND_QUANTA * quantum_ns(job) : UINT64_MAX;
   uint64_t least_ns = less_u64(here_ns, job->turns ? behind_ns : 0);
   if (job->virtual_ns == 0) /* it has just come */
     job->virtual_ns = max_u64(begin_ns(job, here_ns, now_ns), 1);

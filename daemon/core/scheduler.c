@@ -571,7 +571,7 @@ void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms,
   job->gpu->class_counts[job->terms.class]++;
   ephemeral_count(job);
   if (job->state != GS_JOB_IDLE) /* or when it asks */
-    policy_level(job, now_ns);
+    policy_level(job, true, now_ns);
   policy_rerank(job);
   turns_begin_if_needed(job->gpu, now_ns, change); /* for its class, or since the last plan */
   if (job->terms.paused && !was_paused)
@@ -600,7 +600,7 @@ void scheduler_move_to_share(struct sched_job *job, struct sched_share *share, u
   share->job_count++;
   policy_enter(job, now_ns);
   if (job->state != GS_JOB_IDLE) /* or when it asks */
-    policy_level(job, now_ns);
+    policy_level(job, true, now_ns);
   policy_rerank(job);
   conclude(job->gpu, now_ns, change);
 }

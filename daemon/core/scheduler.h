@@ -348,7 +348,6 @@ struct sched_job {
   uint64_t credit_ns;  /* what it has waited, up to since_ns, since it last had a whole quantum */
   uint64_t gpu_ns;     /* GPU time had in turns that are over */
   uint64_t virtual_ns; /* of it while turns were taken, over the weight; or the level at which it came */
-  uint64_t behind_ns;  /* fair: how far it was behind the level when its last turn ended */
   bool managed;        /* memory that survives a grant to somebody else */
   bool fixed_due;      /* it is managed until it has come through its grace */
   bool wanted_told;    /* LOCK_WANTED was sent for this epoch, and not taken back */

@@ -45,6 +45,12 @@ static void enter_list(struct sched_job *job, uint64_t now_ns) {
                                                   : SCHED_SEAT_NONE);
 }
 
+/* Whose turn was ended by another job's asks again at once. */
+static bool has_rested(const struct sched_job *job, uint64_t now_ns) {
+  return job->state == GS_JOB_BYPASSED ||
+         (job->state == GS_JOB_IDLE && now_ns - job->since_ns >= SCHED_IDLE_NS);
+}
+
 void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t now_ns) {
   struct sched_gpu *gpu = job->gpu;
   job->held_ns = sched_job_held_ns(job, now_ns);
@@ -56,11 +62,12 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
     silence_end(job, now_ns);
   if (state == GS_JOB_HOLDING)
     job->granted_ns = now_ns;
+  bool rested = has_rested(job, now_ns);
   job->since_ns = now_ns;
   if (state != GS_JOB_HOLDING && state != GS_JOB_DROPPING)
     policy_charge(job, now_ns);
   if (state == GS_JOB_WAITING || state == GS_JOB_HOLDING)
-    policy_level(job, now_ns);
+    policy_level(job, rested, now_ns);
   gpu->waiting_count += (state == GS_JOB_WAITING) - (job->state == GS_JOB_WAITING);
   gpu->holder_count += (state == GS_JOB_HOLDING) - (job->state == GS_JOB_HOLDING);
   turns_touch(gpu);
