@@ -406,6 +406,9 @@ struct choice choice_begin(struct sched_gpu *gpu, bool over, uint64_t now_ns);
 /* The job, which waits, has a seat, and holders are displaced for it. */
 bool choice_seat(struct choice *choice, const struct sched_job *job);
 
+/* No more are looked for: a displaced holder that fits beside all that have seats keeps its own. */
+void choice_end(struct choice *choice);
+
 /* Those displaced on trial are not. */
 void choice_end_trial(const struct sched_gpu *gpu);
 

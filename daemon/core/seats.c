@@ -4,8 +4,10 @@
  * In mode `on` one job holds at a time. Otherwise whoever waits and fits beside the holders joins them, the
  * best rank first, until the quantum of the set ends; who fits nowhere is passed over meanwhile. At the end
  * of the quantum, or when a policy preempts, each waiting job in turn may put holders in whose place it comes
- * before out of theirs, the worst rank first, no more of them than it must. What a job with leave to come
- * needs is kept for it until those that must stop have done so (turns.c).
+ * before out of theirs, the worst rank first, until it fits. A small one may go so before a large one without
+ * which it would not do: once all have been asked, the holders that fit beside those that come keep their
+ * places, the best rank first. What a job with leave to come needs is kept for it until those that must stop
+ * have done so (turns.c).
  *
  * Counted is what each needs on the card, with what it is expected to allocate again, beside what never
  * leaves it: pinned memory, and what stays for want of host memory (memory_plan.c).
@@ -297,14 +299,15 @@ struct choice choice_begin(struct sched_gpu *gpu, bool over, uint64_t now_ns) {
   return choice;
 }
 
-/* Displace as many holders as the waiter needs, of those that would make way for it the worst first; nobody
- * if that would not be enough. If nobody makes way for it at all, nobody does for those that come after it,
- * where only ranks count. And if many hold, those that come after it are not all asked for: it goes before
- * them. */
+/* Displace holders until the waiter fits, of those that would make way for it the worst first; nobody if that
+ * would not be enough. The last of them it needs in any case (choice_end): that one's stop is charged. If
+ * nobody makes way for it at all, nobody does for those that come after it, where only ranks count. And if
+ * many hold, those that come after it are not all asked for: it goes before them. */
 static bool make_room(struct choice *choice, const struct sched_job *waiter) {
   struct sched_gpu *gpu = choice->gpu;
   struct seats trial = choice->seats;
-  bool some = false, paid = false;
+  struct sched_job *charged = NULL;
+  bool some = false;
   if (seats_fit(&trial, waiter))
     return true;
   if (!choice->ranked)
@@ -318,8 +321,9 @@ static bool make_room(struct choice *choice, const struct sched_job *waiter) {
       continue;
     seats_displace(holder, true);
     holder->undecided = some = true;
-    holder->preempt_cost_ns = paid ? 0 : holder->preempt_cost_ns; /* the waiter comes to the card once */
-    paid |= holder->preempt_cost_ns > 0;
+    if (charged && holder->preempt_cost_ns > 0)
+      charged->preempt_cost_ns = 0; /* the waiter comes to the card once */
+    charged = holder->preempt_cost_ns > 0 ? holder : charged;
     holder->on_trial = choice->trial;
     seats_give(&trial, holder);
   }
@@ -345,6 +349,19 @@ bool choice_seat(struct choice *choice, const struct sched_job *job) {
     return true;
   }
   return false;
+}
+
+/* Why not for each waiter at once: those behind it would be looked at for the same seats again. */
+void choice_end(struct choice *choice) {
+  if (!choice->ranked) /* nobody has been asked */
+    return;
+  list_each_back(node, &choice->gpu->ranked) {
+    struct sched_job *holder = job_of_rank(node);
+    if (!holder->displaced || !seats_fit(&choice->seats, holder))
+      continue;
+    seats_displace(holder, false);
+    seats_take(&choice->seats, holder);
+  }
 }
 
 void choice_end_trial(const struct sched_gpu *gpu) {

@@ -211,6 +211,7 @@ static void choose(struct choice *choice, struct list *coming) {
   }
   if (blocked && list_empty(coming) && list_empty(&gpu->holders))
     list_append(coming, &blocked->turn);
+  choice_end(choice);
 }
 
 static void forget(struct list *jobs) {

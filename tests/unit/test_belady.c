@@ -229,7 +229,7 @@ TEST(idle_jobs_bring_more) { judge("idle", RESTS, 1.08, 2); }
 /* Belady knows that a job ends, and lets its memory leave first. */
 TEST(jobs_that_end_bring_more) { judge("ending", ENDS, 1.02, 1.3); }
 
-/* One that is told to stop may fit beside those that come, and runs on. What left meanwhile comes back. */
+/* One that fits beside others passes larger ones in the queue: the plan knows no more than the next set. */
 TEST(jobs_beside_each_other_bring_more) { judge("beside each other", BESIDE, 1.02, 1.3); }
 
 /* One that is told to stop may be the next one again. */

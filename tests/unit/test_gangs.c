@@ -258,6 +258,22 @@ START_TEST(who_leaves_a_gang_is_on_its_own) {
 }
 END_TEST
 
+/* Jobs 2 and 3 take turns; a member, which has held for longer than 2, fits beside each of them. */
+START_TEST(a_gang_does_not_stop_for_a_place_that_is_not_needed) {
+  scheduler_set_mode(&fleet.scheduler, NULL, GS_MODE_AUTO, fleet.now_ns, &fleet.change);
+  fleet_come(&fleet, 0, 0, 0, 3 * GIB, 0);
+  fleet_come(&fleet, 1, 1, 0, 3 * GIB, 0);
+  fleet_pass(&fleet, FLEET_TQ_NS);
+  fleet_come(&fleet, 2, 0, -1, 10 * GIB, 0);
+  fleet_come(&fleet, 3, 0, -1, 12 * GIB, 0);
+  fleet_pass(&fleet, 10 * NS_PER_S);
+  ck_assert_uint_ge(fleet.clients[2].job.turns, 10);
+  ck_assert_uint_ge(fleet.clients[3].job.turns, 10);
+  ck_assert_uint_eq(fleet.clients[0].job.turns, 1);
+  ck_assert_uint_eq(fleet.clients[1].job.turns, 1);
+}
+END_TEST
+
 int main(void) {
   const TTest *const tests[] = {two_gangs_share_two_gpus,
                                 a_gang_shares_with_single_jobs,
@@ -275,6 +291,7 @@ int main(void) {
                                 a_gang_has_one_member_on_a_gpu,
                                 a_job_takes_the_place_of_another_in_one_event,
                                 who_leaves_a_gang_is_on_its_own,
+                                a_gang_does_not_stop_for_a_place_that_is_not_needed,
                                 NULL};
   return suite_main("gangs", tests, set_up, NULL);
 }

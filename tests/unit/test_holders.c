@@ -79,6 +79,66 @@ START_TEST(only_as_many_stop_as_must) {
 }
 END_TEST
 
+/* GiB. The small one has held for longer, so it comes after the large one, without which it would not do. */
+START_TEST(no_job_stops_whose_seat_is_not_needed) {
+  come(0, 3, 0);
+  pass_s(0.1);
+  come(1, 10, 0);
+  come(2, 12, 0);
+  pass_s(100);
+  ck_assert_uint_eq(them.jobs[0].turns, 1);
+  ck_assert_double_eq_tol(had_s(0), 100, 1);
+  ck_assert_double_eq_tol(had_s(1), 50, 2);
+  ck_assert_double_eq_tol(had_s(2), 50, 2);
+}
+END_TEST
+
+/* GiB. As above, but another one waits that is smaller, and comes before the small one, too. */
+START_TEST(who_waits_takes_the_seat_that_the_first_one_does_not_need) {
+  come(0, 3, 0);
+  pass_s(0.1);
+  come(1, 10, 0);
+  come(2, 12, 0);
+  come(3, 4, 0);
+  pass_s(1.5);
+  ck_assert_str_eq(running(), "23");
+}
+END_TEST
+
+/* GiB. Beside 3, which needs the seat of 2, one of the small ones fits: 1, which has had less. */
+START_TEST(of_those_whose_seats_are_not_needed_the_best_rank_stays) {
+  come(0, 3, 0);
+  pass_s(0.1);
+  come(1, 3, 0);
+  pass_s(0.1);
+  come(2, 10, 0);
+  come(3, 12, 0);
+  pass_s(1.5);
+  ck_assert_str_eq(running(), "13");
+  ck_assert_uint_eq(them.jobs[1].turns, 1);
+}
+END_TEST
+
+static void set_class(int i, enum gs_class class) {
+  struct sched_terms terms = them.jobs[i].terms;
+  terms.class = class;
+  scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+  actors_execute(&them);
+}
+
+/* GiB. Opportunistic jobs are asked first: this one's seat alone would not do, and is not needed. */
+START_TEST(an_opportunistic_job_stays_beside_production_where_it_fits) {
+  come(0, 10, 0);
+  come(1, 3, 0);
+  set_class(1, GS_CLASS_OPPORTUNISTIC);
+  come(2, 12, 0);
+  set_class(2, GS_CLASS_PRODUCTION);
+  pass_s(10);
+  ck_assert_uint_gt(them.jobs[2].turns, 3);
+  ck_assert_uint_eq(them.jobs[1].turns, 1);
+}
+END_TEST
+
 START_TEST(who_joins_is_told_what_is_left_of_the_quantum) {
   come(0, 12, 0);
   come(1, 12, 0);
@@ -239,6 +299,26 @@ START_TEST(who_preempts_displaces_the_worst) {
 }
 END_TEST
 
+/* Of the jobs that wait, 2 comes before both that run, and takes the seat of 1; 3 comes before 1 alone. */
+START_TEST(who_waits_opens_no_seat_for_those_behind_it) {
+  static const int32_t priorities[] = {5, 0, 9, 1};
+  scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_FIFO, them.now_ns, &them.change);
+  for (int i = 0; i < 4; i++) {
+    struct sched_terms terms = {.weight = SCHED_WEIGHT, .priority = priorities[i]};
+    actors_attach(&them, i, 8 * GIB, 0, 0);
+    scheduler_set_terms(&them.jobs[i], &terms, them.now_ns, &them.change);
+    actors_request(&them, i);
+  }
+  pass_s(0.5);
+  ck_assert_str_eq(running(), "01");
+  scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_PRIORITY, them.now_ns, &them.change);
+  actors_execute(&them);
+  pass_s(0.3);
+  ck_assert_str_eq(running(), "02");
+  ck_assert_uint_eq(them.jobs[0].turns, 1);
+}
+END_TEST
+
 START_TEST(pack_lets_them_run_to_completion) {
   scheduler_set_policy(&them.scheduler, NULL, GS_POLICY_PACK, them.now_ns, &them.change);
   for (int i = 0; i < 4; i++)
@@ -299,6 +379,10 @@ int main(void) {
                                 four_halves_run_two_by_two,
                                 three_halves_have_two_thirds_each,
                                 only_as_many_stop_as_must,
+                                no_job_stops_whose_seat_is_not_needed,
+                                who_waits_takes_the_seat_that_the_first_one_does_not_need,
+                                of_those_whose_seats_are_not_needed_the_best_rank_stays,
+                                an_opportunistic_job_stays_beside_production_where_it_fits,
                                 who_joins_is_told_what_is_left_of_the_quantum,
                                 a_set_that_begins_is_told_a_quantum,
                                 why_tells_when_a_set_has_its_turn,
@@ -306,6 +390,7 @@ int main(void) {
                                 a_large_job_is_not_starved_by_small_ones,
                                 who_has_grown_too_large_for_the_set_breaks_it_up,
                                 who_preempts_displaces_the_worst,
+                                who_waits_opens_no_seat_for_those_behind_it,
                                 pack_lets_them_run_to_completion,
                                 moves_for_the_next_set_are_hidden,
                                 many_that_can_never_run_stand_in_nobodys_way,

@@ -49,6 +49,21 @@ START_TEST(whoever_makes_way_it_is_charged_once) {
 }
 END_TEST
 
+/* GiB. The small one is asked first, and keeps its seat: the large one's stop is charged. */
+START_TEST(who_stops_is_charged_and_not_who_stays) {
+  uint64_t cost_ns = handover_cost_ns(&world.gpus[0], 12 * GIB);
+  come(1, 3, 2000 * NS_PER_S);
+  come(2, 10, 1000 * NS_PER_S);
+  world_attach(&world, 3, 4, GS_ATTACH_MANAGED); /* so that turns are taken; it does nothing */
+  world_pass(&world, NS_PER_S);
+  come(4, 12, NS_PER_S);
+  ck_assert(holds(1));
+  ck_assert(!holds(2));
+  ck_assert_int_le(saved_ns(), SCHED_PREEMPT_SAVED_NS - (int64_t)cost_ns);
+  ck_assert_int_ge(saved_ns(), SCHED_PREEMPT_SAVED_NS - (int64_t)(cost_ns + cost_ns / 10));
+}
+END_TEST
+
 START_TEST(no_more_than_a_second_is_saved_up) {
   uint64_t cost_ns = handover_cost_ns(&world.gpus[0], 16 * GIB);
   world_pass(&world, 100 * NS_PER_S);
@@ -98,6 +113,7 @@ END_TEST
 
 int main(void) {
   const TTest *const tests[] = {whoever_makes_way_it_is_charged_once,
+                                who_stops_is_charged_and_not_who_stays,
                                 no_more_than_a_second_is_saved_up,
                                 the_drain_is_charged_too,
                                 who_says_that_it_has_very_much_is_charged_what_fits,
