@@ -33,7 +33,7 @@ if not shutil.which(HELM):
 OVERLAYS = [({}, "base", ("1.25", "1.29", "1.37")),
             ({"devicePlugin": {"opportunisticShares": 10}}, "overlays/opportunistic", ("1.25", "1.29", "1.37")),
             ({"runtimeClassName": "nvidia"}, "overlays/runtime-class", ("1.25", "1.29", "1.37")),
-            ({"driver": "dra"}, "overlays/dra", ("1.34", "1.36", "1.37"))]
+            ({"driver": "dra"}, "overlays/dra", ("1.34", "1.35", "1.36", "1.37"))]
 ALL = {"image": {"repository": "registry.example/gpushare", "tag": "9", "pullPolicy": "Always"}, "imagePullSecrets": ["a"],
        "config": "log = debug\n", "runtimeClassName": "nvidia", "nodeSelector": {"a": "b"},
        "tolerations": [{"key": "a", "operator": "Exists"}],

@@ -33,8 +33,8 @@ RENDERED = [FOLDER / "base", FOLDER / "overlays/opportunistic", FOLDER / "overla
 DRA = FOLDER / "overlays/dra"
 EXAMPLES = sorted((FOLDER / "examples").glob("*.yaml"))
 DRA_EXAMPLES = ("claim.yaml", "production-class.yaml")
-VERSIONS = ("1.25", "1.29", "1.37")
-DRA_VERSIONS = ("1.34", "1.36", "1.37")  # that have resource.k8s.io/v1 and consumable capacity
+VERSIONS = ("1.25", "1.29", "1.34", "1.35", "1.36", "1.37")
+DRA_VERSIONS = ("1.34", "1.35", "1.36", "1.37")  # that have resource.k8s.io/v1 and consumable capacity
 PATIENCE_S = 30
 
 
