@@ -21,6 +21,7 @@ CTL = os.path.join(build, "daemon", "gpusharectl")
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 # The server of root wants this folder. The package's service makes it; here a folder of the server's own stands for it.
 WITHOUT_RUN = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec "$@"', "sh"]
+NEEDS_RUN = os.getuid() == 0 and not os.path.isdir("/run/sshd")
 HOSTS = ("a", "b")
 GREETING = "Authorized users only."
 PASSED_ON = ("ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "GS_STRICT")  # to gpusharectl there
@@ -130,7 +131,7 @@ class Hosts(unittest.TestCase):
             bare_port=cls.ports["bare"] if name == "a" else free_port(),
             passed_on=" ".join(f"{key}={os.environ[key]}" for key in PASSED_ON if key in os.environ)))
         command = [SSHD, "-D", "-e", "-f", cls.path(name + ".conf")]
-        if os.getuid() == 0 and not os.path.isdir("/run/sshd"):
+        if NEEDS_RUN:
             command = WITHOUT_RUN + command
         with open(cls.path(name + ".log"), "ab") as log:
             server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -234,5 +235,8 @@ class Hosts(unittest.TestCase):
 if __name__ == "__main__":
     if not SSHD or not all(shutil.which(name) for name in ("ssh", "ssh-keygen")):
         print("sshd, ssh and ssh-keygen are not here")
+        sys.exit(77)
+    if NEEDS_RUN and subprocess.run([*WITHOUT_RUN[:2], "true"], capture_output=True, check=False).returncode:
+        print("root's sshd wants /run/sshd, which is not here, and no folder can stand for it")
         sys.exit(77)
     unittest.main(argv=sys.argv[:1])
