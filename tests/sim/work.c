@@ -102,11 +102,18 @@ static bool value_reached(const struct work *work) {
   }
 }
 
-/* Whoever changes the value stores to memory and tells nobody, so there is nothing to wait for but time. */
+/* Whoever changes the value stores to memory and tells nobody, so there is nothing to wait for but time. While
+ * the channel is stopped, nobody looks: the memory may be away. */
 static void value_wait(const struct work *work) {
   const struct timespec pause = {.tv_nsec = 20 * 1000};
-  while (!value_reached(work))
+  for (;;) {
+    rm_enter(channel_for(ENGINE_COMPUTE));
+    bool reached = value_reached(work);
+    rm_leave(channel_for(ENGINE_COMPUTE));
+    if (reached)
+      return;
     nanosleep(&pause, NULL);
+  }
 }
 
 static void value_write(const struct work *work) {
