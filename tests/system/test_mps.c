@@ -159,8 +159,10 @@ TEST(mps_is_started_watched_and_stopped) {
   CHECK(ends == 1 || (ends == 2 && clock_now_ns() - begun_ns >= RUNS_WELL_NS), "told %d times", ends);
   CHECK(process_log_count(scene.daemon, "no MPS: ") == ends);
   pid_t last = control_pid();
+  begun_ns = clock_now_ns();
   scene_stop_daemon(&scene);
-  CHECK(strstr(notes(), "quit\n"), "%s", notes());
+  /* It is asked for 3 s: on a slow machine it may not have heard that. */
+  CHECK(strstr(notes(), "quit\n") || clock_now_ns() - begun_ns >= 3 * NS_PER_S, "%s", notes());
   CHECK(kill(last, 0) < 0 && errno == ESRCH, "it is still there");
   scene_end(&scene);
 }
