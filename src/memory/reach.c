@@ -134,7 +134,7 @@ struct reach reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) 
 struct reach reach_3d_batch(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count) {
   struct reach reach = REACH_NOTHING;
   for (CUdevice device = 0; copies && count && device < GS_GPUS_PER_CLIENT; device++)
-    reach.gpus |= swap_total_bytes(device) ? UINT64_C(1) << device : 0;
+    reach.gpus |= atomic_load(&space_of(device)->total_bytes) ? UINT64_C(1) << device : 0;
   return reach;
 }
 #endif

@@ -102,8 +102,8 @@ static bool value_reached(const struct work *work) {
   }
 }
 
-/* Whoever changes the value stores to memory and tells nobody, so there is nothing to wait for but time. While
- * the channel is stopped, nobody looks: the memory may be away. */
+/* Whoever changes the value stores to memory and tells nobody, so there is nothing to wait for but time.
+ * While the channel is stopped, nobody looks: the memory may be away. */
 static void value_wait(const struct work *work) {
   const struct timespec pause = {.tv_nsec = 20 * 1000};
   for (;;) {
