@@ -133,7 +133,7 @@ TEST(nobody_waits_for_it) {
 }
 
 TEST(no_more_run_at_once_than_there_are_places) {
-  char command[256];
+  char command[400];
   int running = 0;
   snprintf(command, sizeof command, "echo + >>%s; while test -e %s/stay; do sleep 0.01; done; echo - >>%s",
            log_path, folder, log_path);
