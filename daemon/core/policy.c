@@ -14,13 +14,15 @@
  *             nobody for ever. Who has rested is no further behind than a quantum of its own. Who asks again
  *             at once, as its turn was ended by another user's, is where it was. Who waits is no further
  *             ahead than three, however much room it has had that others could not use. So while one of
- * weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most. First users share, by the
- * weights of users, then each user's jobs what the user has: a user is charged, from a job's grant to the end
- * of its answer, its part of the card's time, one of as many as hold or stop. Between users the same rules
- * hold as between jobs: who comes starts level, who rests falls a quantum behind at most, who waits is three
- * ahead at most, who is a quantum behind preempts. Who has had a turn does not make up with another one for
- * less than half a quantum: it stays, or goes before one that waits, only if it is further behind. So equals
- * keep their order. fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
+ *             weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
+ *             First users share, by the weights of users, then each user's jobs what the user has: a user is
+ *             charged, from a job's grant to the end of its answer, its part of the card's time, one of as
+ *             many as hold or stop. Between users the same rules hold as between jobs: who comes starts
+ *             level, who rests falls a quantum behind at most, who waits is three ahead at most, who is a
+ *             quantum behind preempts.
+ *             Who has had a turn does not make up with another one for less than half a quantum: it stays,
+ *             or goes before one that waits, only if it is further behind. So equals keep their order.
+ *   fifo      by arrival, to completion: who came earlier goes first whenever it wants to.
  *   srtf      by remaining GPU time: as declared or learnt; for a job about which nothing is known, or which
  *             has had more than was expected, as much again as it has had (Lindy's law). A second more of
  *             waiting weighs as much as 1/32 s less of remaining time, also in the first quantum of the
@@ -399,6 +401,20 @@ static const struct sched_level *holders_level(struct sched_account *account, ui
   return &account->level;
 }
 
+void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns) {
+  if (has_seat(job->state) != has_seat(before))
+    add_seats(job->account, has_seat(job->state) ? 1 : -1, now_ns);
+  if (before == GS_JOB_HOLDING) {
+    list_remove(&job->account_link);
+    forget_level(job);
+  }
+  if (job->state != GS_JOB_HOLDING)
+    return;
+  list_append(&job->account->holders, &job->account_link);
+  if (job->account->level.at_ns == now_ns)
+    add_to_level(&job->account->level, job, now_ns);
+}
+
 /* From the first job of the account on; NULL: nobody of it waits. */
 static const struct list *first_of(const struct sched_account *account) {
   const struct list *queue = queue_of(account->share->gpu);
@@ -432,20 +448,6 @@ static uint64_t level_ns(struct sched_account *account, uint64_t now_ns) {
   if (least_ns != UINT64_MAX)
     account->virtual_ns = max_u64(account->virtual_ns, least_ns);
   return account->virtual_ns;
-}
-
-void policy_note_state(struct sched_job *job, enum gs_job_state before, uint64_t now_ns) {
-  if (has_seat(job->state) != has_seat(before))
-    add_seats(job->account, has_seat(job->state) ? 1 : -1, now_ns);
-  if (before == GS_JOB_HOLDING) {
-    list_remove(&job->account_link);
-    forget_level(job);
-  }
-  if (job->state != GS_JOB_HOLDING)
-    return;
-  list_append(&job->account->holders, &job->account_link);
-  if (job->account->level.at_ns == now_ns)
-    add_to_level(&job->account->level, job, now_ns);
 }
 
 static uint64_t quantum_ns(const struct sched_job *job) {

@@ -41,10 +41,9 @@ bool handle_block_is_exportable(struct block *block);
  * use it meanwhile. On an error the block is as it was. */
 CUresult handle_block_give(struct block *block, CUmemGenericAllocationHandle *handle);
 
-/* Otherwise: instead of the block, `handle` (of the same size
- * and device) is what is mapped at the aliases, with the block's contents. `make` makes it once the block's
- * own memory is off the card. No work uses the memory, a context of the device is current. On an error the
- * block is as it was. */
+/* Otherwise: instead of the block, `handle` (of the same size and device) is what is mapped at the aliases,
+ * with the block's contents. `make` makes it once the block's own memory is off the card. No work uses the
+ * memory, a context of the device is current. On an error the block is as it was. */
 CUresult handle_block_exchange(struct block *block, CUresult (*make)(void *argument), void *argument,
                                const CUmemGenericAllocationHandle *handle);
 
