@@ -457,7 +457,6 @@ TEST(a_maker_whose_context_is_leaving) {
   end(maker, user);
 }
 
-/* The other one could not run beside it. The one that is refused takes its turns as before. */
 static bool is_shared(const struct scene_status *status, const void *maker) {
   char line[LINE];
   (void)status;
@@ -465,6 +464,7 @@ static bool is_shared(const struct scene_status *status, const void *maker) {
   return process_line((struct process *)maker, line, sizeof line) && strncmp(line, "done", 4) == 0;
 }
 
+/* The other one could not run beside it. The one that is refused takes its turns as before. */
 TEST(what_is_refused) {
   char order[32];
   begin_with("on", "256M");

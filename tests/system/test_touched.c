@@ -109,7 +109,7 @@ static bool is_little_touched(void) {
   touch(b, MIB);
   scene_await(&scene, run_together, NULL, "they run together");
   struct test_time since = test_time();
-  for (int i = 0; i < 30; i++) { /* and for longer than figures live */
+  for (int i = 0; i < 60; i++) { /* and for longer than figures live (SCHED_SEEN_NS) */
     touch(i % 2 ? a : b, MIB);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
   }
