@@ -321,9 +321,11 @@ static bool make_room(struct choice *choice, const struct sched_job *waiter) {
       continue;
     seats_displace(holder, true);
     holder->undecided = some = true;
-    if (charged && holder->preempt_cost_ns > 0)
-      charged->preempt_cost_ns = 0; /* the waiter comes to the card once */
-    charged = holder->preempt_cost_ns > 0 ? holder : charged;
+    if (holder->preempt_cost_ns > 0) {
+      if (charged)
+        charged->preempt_cost_ns = 0; /* the waiter comes to the card once */
+      charged = holder;
+    }
     holder->on_trial = choice->trial;
     seats_give(&trial, holder);
   }

@@ -715,6 +715,18 @@ static void take_turns(struct process *maker, struct process *other) {
   ask(maker, "add 0 1", NULL);
 }
 
+/* The maker's slot 0 is memory that has come from the other one, and was added to four times. */
+static void pass_memory(struct process *maker, struct process *other, const char *how) {
+  char order[32];
+  snprintf(order, sizeof order, "%s 1 67108864", how);
+  ask(maker, order, NULL);
+  snprintf(order, sizeof order, "%s 0 33554432", how); /* the newest leaves first */
+  ask(maker, order, NULL);
+  ask(other, "alloc 0 67108864", NULL);
+  take_turns(maker, other);
+  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
+}
+
 /* Memory that has come from another process the driver does not export again: only what it came with can be
  * passed on. If the program has closed that, or has no descriptor left for it, the handle is refused, and the
  * memory is as it was. */
@@ -723,11 +735,7 @@ static void share_what_was_passed_on(const char *first, const char *then, bool c
   begin("on");
   struct process *maker = start(swap), *other = start(swap);
   ask(maker, first, NULL);
-  ask(maker, "alloc 1 67108864", NULL);
-  ask(maker, "alloc 0 33554432", NULL); /* the newest leaves first */
-  ask(other, "alloc 0 67108864", NULL);
-  take_turns(maker, other);
-  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
+  pass_memory(maker, other, "alloc");
   ask(maker, then, NULL);
   if (!can_share) {
     expect_error(maker, "share 0", 801);
@@ -748,11 +756,7 @@ static void share_what_was_passed_on(const char *first, const char *then, bool c
 TEST(memory_that_was_passed_on_is_exported) {
   begin("on");
   struct process *maker = start(swap), *other = start(swap);
-  ask(maker, "create 1 67108864", NULL);
-  ask(maker, "create 0 33554432", NULL);
-  ask(other, "alloc 0 67108864", NULL);
-  take_turns(maker, other);
-  CHECK(scene_process(&scene, maker, 0).counters[GS_SIM_imported] > 0, "nothing was passed");
+  pass_memory(maker, other, "create");
   ask(other, "free 0", NULL);
   ask(maker, "export 0 4", NULL);
   end(maker, other);
