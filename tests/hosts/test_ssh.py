@@ -14,7 +14,7 @@ import unittest
 
 SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(SOURCES, "tests", "metrics"))
-from scene import MIB, PATIENCE_S, QuietScene, wait_until  # noqa: E402
+from scene import MIB, PATIENCE_S, QuietScene, free_port, wait_until  # noqa: E402
 
 build = os.path.realpath(sys.argv[1])
 CTL = os.path.join(build, "daemon", "gpusharectl")
@@ -62,12 +62,6 @@ Host {name}
   IdentityFile {folder}/{identity}
   StrictHostKeyChecking {checking}
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def answers(port):

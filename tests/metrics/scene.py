@@ -41,6 +41,12 @@ def ask(address, path="/metrics", method="GET", timeout=PATIENCE_S, **headers):
         connection.close()
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def wait_until(what, condition):
     deadline = time.monotonic() + PATIENCE_S
     while not (result := condition()):

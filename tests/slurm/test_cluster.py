@@ -11,6 +11,10 @@ import tempfile
 import time
 import unittest
 
+SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(SOURCES, "tests", "metrics"))
+from scene import free_port  # noqa: E402
+
 build = os.path.realpath(sys.argv[1])
 PATIENCE_S = 60
 CARD = "p100,capacity=64MiB"
@@ -40,12 +44,6 @@ PlugStackConfig={folder}/plugstack.conf
 NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=4 Gres=gpu:1,shard:8
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until(true, what):
