@@ -528,7 +528,8 @@ EXCUSED = {
     "kill in card_query_on_time": "a helper that hangs for a minute: tests/unit/test_card_query.c",
     "kill in card_query_end": "a helper that hangs at the daemon's end: tests/unit/test_card_query.c",
     **{name: "cards are watched with NVML, which the scenes do not have: tests/unit/test_card_query.c" for name in (
-        "fork in begin_watch", "fork in card_watch_go_on", "syscall in clock_sleep < look_for_ever", "kill in card_watch_go_on", "kill in card_watch_stop")},
+        "fork in begin_watch", "fork in card_watch_go_on", "syscall in clock_sleep < look_for_ever", "kill in card_watch_go_on", "kill in card_watch_stop",
+        "waitpid in card_watch_on_child", "munmap in card_watch_stop")},
     **{f"{name} in {where}": "an MPS that does not end when asked to: tests/system/test_mps.c"
        for name, where in (("kill", "stop < mps_end"), ("kill", "kill_and_wait"), ("waitpid", "kill_and_wait"))},
     "shutdown in expire < exporter_run": "connections of ten seconds: tests/metrics/test_daemon.py",
@@ -544,12 +545,13 @@ EXCUSED = {
     "syscall in clock_sleep < wire_connect_patiently": "gpusharectl's way to the daemon",
     "syscall in clock_sleep < thread_start_needed": "the library's threads",
     "syscall in wire_socket_as_guest": "the library's way to the daemon",
-    "syscall in descriptor_close < descriptor_keep": "the library's descriptors",
+    **{f"syscall in descriptor_close < {where}": "the library's descriptors" for where in ("descriptor_keep", "descriptor_hang_up")},
     "recv in recv < descriptor_hang_up": "the library's descriptors",
+    "shutdown in descriptor_hang_up": "the library's descriptors",
     "getrlimit in descriptor_may_stay": "the library's descriptors",
     **{f"{name} in {where}": "the library's descriptors"
        for name, where in (("syscall", "run_frozen"), ("syscall", "descriptor_own_table"), ("syscall", "duplicate"),
-                           ("syscall", "futex_wait_by < futex_wait < descriptor_apart"))},
+                           ("syscall", "futex_wait_by < futex_wait < descriptor_apart"), ("syscall", "futex_wake < run_errand"))},
     **{name: "only after another call has failed"
        for name in ("write in write_all < catch_up", "unlinkat in make_anew", "fstat in read_only", "syscall in process_open_since")},
 }
