@@ -25,8 +25,9 @@ static int inherited(const cpu_set_t *one, const cpu_set_t *all) {
       continue;
     if (fgets(name, sizeof name, file) && strncmp(name, "gpushare", 8) == 0) {
       cpu_set_t set;
+      CPU_ZERO(&set); /* as the thread may have ended meanwhile */
       sched_getaffinity(tid, sizeof set, &set);
-      count += sched_getscheduler(tid) != SCHED_OTHER || (CPU_EQUAL(&set, one) && !CPU_EQUAL(&set, all));
+      count += sched_getscheduler(tid) == SCHED_BATCH || (CPU_EQUAL(&set, one) && !CPU_EQUAL(&set, all));
     }
     fclose(file);
   }

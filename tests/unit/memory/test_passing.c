@@ -375,15 +375,16 @@ static int count_own(int from) {
 }
 
 static pthread_t forking;
-static _Atomic pid_t forking_tid;
+static _Atomic int forking_state; /* a descriptor of its stat file, from before the fork on */
 
-/* The number of descriptors that a child has. */
+/* The number of descriptors that a child has beside that one. */
 static void *fork_once(void *unused) {
-  int status;
-  atomic_store(&forking_tid, gettid());
+  int status, state = open("/proc/thread-self/stat", O_RDONLY | O_CLOEXEC);
+  atomic_store(&forking_state, state);
   passing_fork_prepare();
   pid_t child = fork();
   if (child == 0) {
+    close(state);
     forked_forget_all();
     _exit(count_own(3));
   }
@@ -392,28 +393,24 @@ static void *fork_once(void *unused) {
 }
 
 /* Or has ended. */
-static bool is_asleep(pid_t tid) {
-  char path[64], state = 'S';
-  snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-  FILE *file = fopen(path, "re");
-  if (!file)
-    return true;
-  bool read = fscanf(file, "%*d %*s %c", &state) == 1;
-  fclose(file);
-  return !read || state == 'S';
+static bool is_asleep(int state) {
+  char text[128] = "";
+  ssize_t size = pread(state, text, sizeof text - 1, 0);
+  const char *name_end = strrchr(text, ')');
+  return size <= 0 || !name_end || strncmp(name_end, ") S", 3) == 0;
 }
 
 /* It goes on once the fork waits for us, or for the child. */
 static void begin_fork(void) {
   ck_assert_int_eq(pthread_create(&forking, NULL, fork_once, NULL), 0);
-  while (!atomic_load(&forking_tid) || !is_asleep(atomic_load(&forking_tid)))
+  while (!atomic_load(&forking_state) || !is_asleep(atomic_load(&forking_state)))
     suite_pause();
 }
 
 static int end_fork(void) {
   void *result;
-  ck_assert_int_ne(atomic_exchange(&forking_tid, 0), 0);
   ck_assert_int_eq(pthread_join(forking, &result), 0);
+  ck_assert_int_eq(close(atomic_exchange(&forking_state, 0)), 0);
   return (int)(intptr_t)result;
 }
 
