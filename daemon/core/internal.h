@@ -309,7 +309,7 @@ void account_init(struct sched_share *share, struct sched_gpu *gpu);
 void policy_make_way(struct sched_job *holder, uint64_t now_ns);
 
 /* What it has had counts from now on as no more, and, if it has rested, as no less than `fair` lets it: when
- * it begins to wait, is granted, or gets other terms. */
+ * it begins to wait, is granted, gives up its turn, or gets other terms. */
 void policy_level(struct sched_job *job, bool rested, uint64_t now_ns);
 
 /* Where a job stands that waits, whose terms or gang have changed. */

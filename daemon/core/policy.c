@@ -11,10 +11,10 @@
  *             starts level with those that are there, which is where the one is that has had least; that
  *             never goes back; or with the one that has had least of those that have had a turn, a
  *             quantum further at most: so a stream of newcomers, each gone within its first turn, passes
- *             nobody for ever. Who has rested is no further behind than a quantum of its own. Who asks again
- *             at once, as its turn was ended by another user's, is where it was. Who waits is no further
- *             ahead than three, however much room it has had that others could not use. So while one of
- *             weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
+ *             nobody for ever. Who gives up its turn, or has rested, is no further behind than a quantum of
+ *             its own. Who asks again at once, as its turn was ended by another user's, is where it was. Who
+ *             waits is no further ahead than three, however much room it has had that others could not use.
+ *             So while one of weight v waits, each job of weight w has the GPU for 2 + 3 w/v quanta at most.
  *             First users share, by the weights of users, then each user's jobs what the user has: a user is
  *             charged, from a job's grant to the end of its answer, its part of the card's time, one of as
  *             many as hold or stop. Between users the same rules hold as between jobs: who comes starts

@@ -81,6 +81,8 @@ void turns_set_state(struct sched_job *job, enum gs_job_state state, uint64_t no
   job->asked_anew = true;
   job->active = job->grows = job->displaced = job->must_stop = job->steps = false;
   enter_list(job, now_ns);
+  if (before == GS_JOB_HOLDING && state == GS_JOB_IDLE) /* it gives up its turn, and may ask again at once */
+    policy_level(job, true, now_ns);
   books_claim(job);
   rooms_watch(job, now_ns);
 }

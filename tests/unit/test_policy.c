@@ -320,6 +320,24 @@ START_TEST(fair_sleepers_come_back_level) {
 }
 END_TEST
 
+/* Also if it asks again soon: what it gives up again and again is not saved up. */
+START_TEST(fair_short_turns_are_not_saved_up) {
+  set_policy(GS_POLICY_FAIR);
+  come(0);
+  come(1);
+  for (int i = 0; i < 100; i++) {
+    for (int tries = 0; !runs(1) && tries < 300; tries++)
+      pass_s(0.01);
+    rest(1);
+    pass_s(0.09);
+    actors_request(&them, 1);
+  }
+  double before_s = had_s(1);
+  pass_s(20);
+  ck_assert_double_eq_tol(had_s(1) - before_s, 10, 1);
+}
+END_TEST
+
 /* Nor does it lift the others to where it is. */
 START_TEST(fair_follows_weights_beside_one_that_fills_gaps) {
   scheduler_set_mode(&them.scheduler, NULL, GS_MODE_AUTO, them.now_ns, &them.change);
@@ -649,6 +667,7 @@ int main(void) {
                                 fair_the_level_never_goes_back,
                                 fair_one_that_cannot_run_keeps_no_level,
                                 fair_sleepers_come_back_level,
+                                fair_short_turns_are_not_saved_up,
                                 fair_follows_weights_beside_one_that_fills_gaps,
                                 fair_forgets_what_other_policies_did,
                                 fair_takes_a_lead_in_quanta_of_the_new_weight,
