@@ -105,8 +105,8 @@ static void check_order(void) {
   for (int i = 0; i < ACTORS; i++)
     for (int holder = 0; holder < ACTORS; holder++) {
       bool passed = wishes[i].waits && wishes[holder].runs && goes_before(i, holder);
-      ck_assert_msg(!passed || !wishes[holder].begins || !waited_then(i, holder), "seed %lu, policy %d: job %d is passed over", seed,
-                    policy, i);
+      ck_assert_msg(!passed || !wishes[holder].begins || !waited_then(i, holder),
+                    "seed %lu, policy %d: job %d is passed over", seed, policy, i);
       if (wishes[holder].runs && (!passed || !wishes[i].passed_ns))
         wishes[i].passed_ns = passed ? them.now_ns : 0;
     }
