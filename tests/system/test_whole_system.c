@@ -113,7 +113,7 @@ static void set(enum gs_msg_type type, uint64_t *setting, uint64_t value) {
   *setting = value;
 }
 
-/* False: the daemon does not know the job yet. */
+/* False: the daemon does not know the job yet, or not any more. */
 static bool set_term(const struct job *job, enum gs_term term, uint64_t value) {
   struct scene_status status;
   struct gs_msg order = wire_msg(GS_SET_TERMS, GS_GPU_ALL), reply;
@@ -127,8 +127,12 @@ static bool set_term(const struct job *job, enum gs_term term, uint64_t value) {
   int fd = scene_connect(&scene);
   CHECK(wire_send(fd, &order) == 0 && scene_receive(fd, &reply) == 0);
   close(fd);
-  CHECK(reply.status == 0 || process_ended(job->process), "term %d: %s", (int)term, reply.reply.text);
-  return reply.status == 0;
+  if (reply.status == 0)
+    return true;
+  CHECK(scene_ask_status(&scene, &status) == 0);
+  CHECK(!scene_job_known(&status, job->process) || process_ended(job->process), "term %d: %s", (int)term,
+        reply.reply.text);
+  return false;
 }
 
 /* A pause ends with the next change. */

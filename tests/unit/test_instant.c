@@ -179,7 +179,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("instant");
   TCase *cases = tcase_create("instant");
-  tcase_set_timeout(cases, 300);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_loop_test(cases, an_instant_comes_to_an_end, GS_POLICY_RR, GS_POLICY_PACK + 1);
   suite_add_tcase(suite, cases);
   return suite_run(suite);

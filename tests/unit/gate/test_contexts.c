@@ -355,7 +355,7 @@ int main(void) {
   Suite *suite = suite_create("contexts");
   TCase *tests = tcase_create("contexts");
   tcase_add_checked_fixture(tests, set_up, tear_down);
-  tcase_set_timeout(tests, 30);
+  tcase_set_timeout(tests, SUITE_LIMIT_S);
   tcase_add_test(tests, a_release_that_is_not_the_last_waits_for_nobody);
   tcase_add_loop_test(tests, the_last_release_waits_for_those_inside, 0, 2);
   tcase_add_test(tests, a_context_that_others_hold_stays);

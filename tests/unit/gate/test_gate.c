@@ -1033,7 +1033,7 @@ int main(void) {
   Suite *suite = suite_create("gate");
   TCase *tests = tcase_create("gate");
   tcase_add_checked_fixture(tests, set_up, NULL);
-  tcase_set_timeout(tests, 60);
+  tcase_set_timeout(tests, SUITE_LIMIT_S);
   tcase_add_test(tests, stops_are_forbidden_once_the_work_is_done);
   tcase_add_test(tests, what_others_submit_is_not_awaited);
   tcase_add_test(tests, a_call_that_fails_for_memory_is_made_again_once_that_is_back);

@@ -402,7 +402,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("budget");
   TCase *cases = tcase_create("budget");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_test(cases, free_and_used_make_the_total);
   tcase_add_test(cases, no_more_is_left_than_the_daemon_would_grant);
   tcase_add_test(cases, all_that_is_free_can_be_had_and_no_byte_more);

@@ -615,7 +615,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("carry");
   TCase *cases = tcase_create("carry");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_checked_fixture(cases, setup, world_end);
   tcase_add_test(cases, contents_leave_and_come_back);
   tcase_add_test(cases, a_card_that_is_too_full_for_stages);
@@ -641,7 +641,7 @@ int main(void) {
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);
   TCase *drivers = tcase_create("drivers");
-  tcase_set_timeout(drivers, 60);
+  tcase_set_timeout(drivers, SUITE_LIMIT_S);
   tcase_add_loop_test(drivers, a_driver_that_refuses_or_loses, 0, 3);
   suite_add_tcase(suite, drivers);
   return suite_run(suite);

@@ -380,7 +380,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("copies");
   TCase *cases = tcase_create("copies");
-  tcase_set_timeout(cases, 120);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_checked_fixture(cases, setup, world_end);
   tcase_add_test(cases, what_has_not_changed_is_not_copied_again);
   tcase_add_loop_test(cases, what_has_changed_is_copied, 0, 6);

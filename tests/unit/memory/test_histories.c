@@ -212,7 +212,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("histories");
   TCase *cases = tcase_create("histories");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_checked_fixture(cases, fake_install, NULL);
   tcase_add_loop_test(cases, whatever_happens_the_books_are_right, 0, 20);
   suite_add_tcase(suite, cases);

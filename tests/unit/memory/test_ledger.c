@@ -248,7 +248,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("ledger");
   TCase *cases = tcase_create("ledger");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_loop_test(cases, random_operations_match_a_model, 0, 5);
   tcase_add_test(cases, ends_of_the_address_space);
   tcase_add_test(cases, inner_addresses_find_but_do_not_take);

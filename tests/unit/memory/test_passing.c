@@ -929,8 +929,8 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("passing");
   TCase *one = tcase_create("one"), *two = tcase_create("two");
-  tcase_set_timeout(one, 60);
-  tcase_set_timeout(two, 60);
+  tcase_set_timeout(one, SUITE_LIMIT_S);
+  tcase_set_timeout(two, SUITE_LIMIT_S);
   tcase_add_checked_fixture(one, setup, world_end);
   tcase_add_test(one, passed_memory_is_mapped);
   tcase_add_test(one, several_may_pass);

@@ -338,7 +338,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("residency");
   TCase *cases = tcase_create("residency");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_checked_fixture(cases, setup, NULL);
   tcase_add_test(cases, a_range_stays_pinned_until_it_has_moved);
   tcase_add_loop_test(cases, many_small_ones_come_in_together, 0, 2);

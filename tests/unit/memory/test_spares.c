@@ -266,7 +266,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("spares");
   TCase *cases = tcase_create("spares");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_checked_fixture(cases, setup, world_end);
   tcase_add_loop_test(cases, a_round_of_a_handle_costs_the_driver_little, 0, 2);
   tcase_add_test(cases, a_pair_of_alloc_and_free_costs_the_driver_nothing);
@@ -279,13 +279,13 @@ int main(void) {
   tcase_add_loop_test(cases, spares_are_bounded, 0, 1);
   suite_add_tcase(suite, cases);
   TCase *large = tcase_create("large");
-  tcase_set_timeout(large, 60);
+  tcase_set_timeout(large, SUITE_LIMIT_S);
   tcase_add_checked_fixture(large, setup_large, world_end);
   tcase_add_loop_test(large, spares_are_bounded, 1, 2);
   tcase_add_test(large, a_spare_serves_its_own_size_and_kind);
   suite_add_tcase(suite, large);
   TCase *small = tcase_create("small");
-  tcase_set_timeout(small, 60);
+  tcase_set_timeout(small, SUITE_LIMIT_S);
   tcase_add_checked_fixture(small, setup_small, world_end);
   tcase_add_test(small, a_spare_makes_way_for_what_the_card_would_not_hold);
   suite_add_tcase(suite, small);

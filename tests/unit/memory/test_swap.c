@@ -812,7 +812,7 @@ END_TEST
 int main(void) {
   Suite *suite = suite_create("swap");
   TCase *cases = tcase_create("swap");
-  tcase_set_timeout(cases, 60);
+  tcase_set_timeout(cases, SUITE_LIMIT_S);
   tcase_add_checked_fixture(cases, setup, world_end);
   tcase_add_test(cases, contents_leave_and_come_back);
   tcase_add_test(cases, a_step_is_bounded_and_tells_what_it_did);
@@ -851,7 +851,7 @@ int main(void) {
   tcase_add_test(cases, a_forked_child_knows_nothing);
   suite_add_tcase(suite, cases);
   TCase *peers = tcase_create("peers");
-  tcase_set_timeout(peers, 60);
+  tcase_set_timeout(peers, SUITE_LIMIT_S);
   tcase_add_checked_fixture(peers, setup_two, world_end);
   tcase_add_test(peers, peers_reach_what_is_mapped_and_what_will_be);
   suite_add_tcase(suite, peers);
