@@ -173,13 +173,12 @@ class Notifications(Manager):
 
 class Watchdog(Manager):
     def test_signs_of_life_come_by_themselves(self):
-        self.start(WATCHDOG_USEC="100000")
+        begun_s = time.monotonic() # what has come while nobody read it has no time of its own
+        self.start(WATCHDOG_USEC="400000")
         self.expect("READY")
-        times = []
         for _ in range(4):
             self.assertEqual(self.hear(), {"WATCHDOG": "1", "STATUS": "0 programs"})
-            times.append(time.monotonic())
-        self.assertGreater(times[-1] - times[0], 0.1, "they come at half of the time")
+        self.assertGreater(time.monotonic() - begun_s, 0.6, "they come at half of the time")
         self.stop()
 
     def test_none_from_a_loop_that_does_not_turn(self):
