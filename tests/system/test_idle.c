@@ -139,7 +139,7 @@ static void compute_on_second(const struct process *looker) {
   uint64_t start_ns = clock_now_ns();
   process_finish(scene_start(&scene, NULL, "looker", "1", BYTES, "30", NULL));
   uint64_t took_ns = clock_now_ns() - start_ns;
-  CHECK(took_ns < 5 * NS_PER_S * test_scale(), "%llu ms", (unsigned long long)(took_ns / NS_PER_MS));
+  CHECK(took_ns < 60 * NS_PER_S * test_scale(), "%llu ms", (unsigned long long)(took_ns / NS_PER_MS));
   CHECK(scene_ask_status(&scene, &status) == 0);
   const struct gs_msg *job = job_on(&status, looker, 1);
   uint64_t held_ns = job ? job->job_status.held_ns : 0;

@@ -43,7 +43,7 @@ TEST(host_function_waits_for_a_waiting_thread) {
   process_say(holder, "go");
   scene_await(&scene, scene_job_holds, other, "the other job has got the GPU");
   uint64_t took_ns = clock_now_ns() - start_ns;
-  CHECK(took_ns < 5 * NS_PER_S * test_scale(), "%llu ms", (unsigned long long)(took_ns / NS_PER_MS));
+  CHECK(took_ns < 60 * NS_PER_S * test_scale(), "%llu ms", (unsigned long long)(took_ns / NS_PER_MS));
   end_both();
 }
 
