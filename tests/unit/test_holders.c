@@ -79,12 +79,16 @@ START_TEST(only_as_many_stop_as_must) {
 }
 END_TEST
 
-/* GiB. The small one has held for longer, so it comes after the large one, without which it would not do. */
-START_TEST(no_job_stops_whose_seat_is_not_needed) {
+/* GiB. The small one has held for longer, so it makes way before the large one, whose seat 2 needs anyway. */
+static void come_small_large_larger(void) {
   come(0, 3, 0);
   pass_s(0.1);
   come(1, 10, 0);
   come(2, 12, 0);
+}
+
+START_TEST(no_job_stops_whose_seat_is_not_needed) {
+  come_small_large_larger();
   pass_s(100);
   ck_assert_uint_eq(them.jobs[0].turns, 1);
   ck_assert_double_eq_tol(had_s(0), 100, 1);
@@ -93,12 +97,9 @@ START_TEST(no_job_stops_whose_seat_is_not_needed) {
 }
 END_TEST
 
-/* GiB. As above, but another one waits that is smaller, and comes before the small one, too. */
+/* Another one waits that is smaller than 2, and comes before the small one, too. */
 START_TEST(who_waits_takes_the_seat_that_the_first_one_does_not_need) {
-  come(0, 3, 0);
-  pass_s(0.1);
-  come(1, 10, 0);
-  come(2, 12, 0);
+  come_small_large_larger();
   come(3, 4, 0);
   pass_s(1.5);
   ck_assert_str_eq(running(), "23");
