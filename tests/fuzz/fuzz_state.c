@@ -105,33 +105,33 @@ static int put(struct kept_output *output, const char *line, size_t length) {
   return 0;
 }
 
+/* Static, as new ones of more than a megabyte would have to be cleared by the kernel each time. */
+static struct kept kept, again;
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  struct kept *kept = malloc(sizeof *kept), *again = malloc(sizeof *again);
-  char *copy = NULL;
   size_t length = put_lines((const char *)data, size);
-  if (kept && again && (copy = malloc(length + 1))) {
-    memcpy(copy, file, length);
-    kept_init(kept);
-    kept_init(again);
-    if (kept_read(kept, copy, length, BOOT) == 0) {
-      struct kept_output output = {.put = put};
-      check(kept);
-      again_size = 0;
-      if (kept_write(kept, BOOT, &output) == 0) {
-        fuzz_require(kept_read(again, file, again_size, BOOT) == 0 && again->wrong_lines == 0,
-                     "what is written can't be read");
-        fuzz_require(again->process_count == kept->process_count &&
-                         again->decisions.count == kept->decisions.count &&
-                         again->last_job_id == kept->last_job_id,
-                     "what is written is something else");
-      }
+  char *copy = malloc(length + 1);
+  if (!copy)
+    return 0;
+  memcpy(copy, file, length);
+  kept_init(&kept);
+  kept_init(&again);
+  if (kept_read(&kept, copy, length, BOOT) == 0) {
+    struct kept_output output = {.put = put};
+    check(&kept);
+    again_size = 0;
+    if (kept_write(&kept, BOOT, &output) == 0) {
+      fuzz_require(kept_read(&again, file, again_size, BOOT) == 0 && again.wrong_lines == 0,
+                   "what is written can't be read");
+      fuzz_require(again.process_count == kept.process_count &&
+                       again.decisions.count == kept.decisions.count &&
+                       again.last_job_id == kept.last_job_id,
+                   "what is written is something else");
     }
-    kept_end(kept);
-    kept_end(again);
   }
+  kept_end(&kept);
+  kept_end(&again);
   free(copy);
-  free(kept);
-  free(again);
   return 0;
 }
 
