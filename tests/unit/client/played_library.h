@@ -121,11 +121,12 @@ int preempt_go(int device) {
   stands_still &= device != 0;
   return 0;
 }
-static uint64_t sliced_us;
-static unsigned slicings;
+static _Atomic uint64_t sliced_us;
+static _Atomic unsigned slicings;
 static bool slices_refused;
 int preempt_slice(int device, uint64_t us) {
-  sliced_us = device == 0 ? us : sliced_us;
+  if (device == 0)
+    sliced_us = us;
   slicings++;
   return slices_refused ? -ENOTSUP : 0;
 }
