@@ -583,9 +583,10 @@ TEST(limits_hold_for_what_was_opened) {
 /* Two allocations of one block, whose maker dies: the block counts once for each process, until it has closed
  * both. A child of the maker's has copies of its descriptors, and lives on. */
 TEST(a_maker_dies) {
+  static const char *const tells[] = {"GPUSHARE_MEMORY=swap", "GPUSHARE_LOG=info", NULL};
   char first[LINE], second[LINE], order[32], made[LINE];
   begin("on");
-  struct process *maker = start(swap), *user = start(swap), *third = start(swap);
+  struct process *maker = start(swap), *user = start(tells), *third = start(swap);
   ask(maker, "alloc 0 65536", NULL);
   ask(maker, "alloc 1 65536", NULL);
   share(maker, 0, first);
@@ -609,6 +610,7 @@ TEST(a_maker_dies) {
   ask(third, "verify 0 0", NULL);
   ask(user, "fits 2 8388608", NULL);
   await_counted(user, 2 * MIB, "the other one is open still");
+  CHECK(process_log_count(user, "they count here from now on") == 1, "it did not count for a while");
   ask(user, "close 0", NULL);
   await_counted(user, 0, "it has closed both");
   ask(third, "reset", NULL);
