@@ -124,8 +124,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       fuzz_require(kept_read(&again, file, again_size, BOOT) == 0 && again.wrong_lines == 0,
                    "what is written can't be read");
       fuzz_require(again.process_count == kept.process_count &&
-                       again.decisions.count == kept.decisions.count &&
-                       again.last_job_id == kept.last_job_id,
+                       again.decisions.count == kept.decisions.count && again.last_job_id == kept.last_job_id,
                    "what is written is something else");
     }
   }
