@@ -84,6 +84,7 @@ struct backend {
 };
 
 extern const struct backend backend_pinned, backend_swap, backend_managed;
+extern const struct backend backend_opened; /* of what other processes have made (opened.h) */
 
 /* Whether it is a mapping of memory of cuMemCreate that can leave (physical.c): no allocation to the program.
  */

@@ -20,10 +20,4 @@
 /* Whether a handle can be had for the allocation. */
 bool ipc_can_share(const struct allocation *allocation);
 
-/* The context is gone: so is what was opened in it. */
-void ipc_context_left(CUcontext context);
-
-/* What is the context's is the heir's from now on. */
-void ipc_context_inherited(CUcontext context, CUcontext heir);
-
 #endif

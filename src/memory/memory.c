@@ -8,8 +8,8 @@
 #include "memory/backend.h"
 #include "memory/deferred.h"
 #include "memory/forked.h"
-#include "memory/ipc.h"
 #include "memory/memory_port.h"
+#include "memory/opened.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/copies.h"
 #include "memory/swap/passing.h"
@@ -17,7 +17,8 @@
 #include "memory/swap/swap.h"
 
 /* By precedence: each has the room on the card that is left by what those before it need. */
-static const struct backend *const backends[] = {&backend_pinned, &backend_swap, &backend_managed};
+static const struct backend *const backends[] = {&backend_pinned, &backend_swap, &backend_opened,
+                                                 &backend_managed};
 enum { KINDS = sizeof backends / sizeof backends[0] };
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
@@ -55,7 +56,7 @@ struct memory_usage memory_usage(CUdevice device) {
       .pinned_bytes = pinned,
       .pinned_there_bytes = less(pinned, budget_awaited_bytes(device)),
       .paging_bytes = unified && needs_told(device) ? unified : 0,
-      .fixed = swap_is_used(device),
+      .fixed = swap_is_used(device) || opened_makes_way(device),
       .resident_bytes = resident_bytes(device, 0),
       .copies_bytes = swap_copies_bytes(device),
       .yielding_bytes = unified_there && device_can_page(device) ? unified_there : 0,
@@ -206,7 +207,7 @@ void memory_context_left(CUcontext context) {
   for (int i = 0; i < KINDS; i++)
     if (backends[i]->context_left)
       backends[i]->context_left(context);
-  ipc_context_left(context);
+  opened_context_left(context);
   account_context_destroyed(context);
 }
 
@@ -220,7 +221,7 @@ void memory_context_destroyed(CUcontext context) {
 void memory_green_context_destroyed(CUcontext context, CUcontext primary) {
   context_leaving(context, false);
   account_context_inherited(context, primary);
-  ipc_context_inherited(context, primary);
+  opened_context_inherited(context, primary);
 }
 
 void memory_context_gone(CUcontext context) {

@@ -6,6 +6,8 @@ PRIVATE = 512 * harness.MIB
 SIZES = (64 * 1024, 2 * harness.MIB, 34_000_000, 256 * harness.MIB)
 ROOM = (PRIVATE + SIZES[-1]) * 5 // 4 >> 21 << 21
 SWAP = {"GPUSHARE_MEMORY": "swap"}
+MANAGED = {"GPUSHARE_MEMORY": "managed"}
+LARGE = 32 * harness.MIB  # src/memory/swap/lending.h: processes that open so much make way
 
 
 def ask(program, order):
@@ -54,14 +56,42 @@ def by_turns(test, daemon, size):
                 ask(program, f"verify 0 {3 * i + 3}")
             ask(user, "close 0")
         harness.check(harness.moved_of(daemon.status()) > before, "nothing has left the card")
+        counts = third if size >= LARGE else maker
         counted = pinned_of(daemon, maker)
         ask(maker, "free 0")
+        while pinned_of(daemon, counts) < (size if size >= LARGE else counted):
+            test.budget.clip(1)
         ask(third, "verify 0 9")
         harness.check(pinned_of(daemon, maker) == counted, "it is open, and does not count")
         ask(third, "close 0")
-        while pinned_of(daemon, maker) > counted - size:
+        while pinned_of(daemon, counts) > (0 if size >= LARGE else counted - size):
             test.budget.clip(1)
         end(maker, user, third)
+
+
+def leaves(test, daemon, size):
+    """What two processes have open leaves for a third one that needs nearly all of the card."""
+    env = test.env(daemon, extra=SWAP)
+    with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user, \
+            test.start("sharer", env=env) as other:
+        await_ready(maker, user, other)
+        ask(maker, f"alloc 0 {size}")
+        handle = ask(maker, "share 0")
+        ask(user, f"open 0 {handle}")
+        harness.check(pinned_of(daemon, maker) < LARGE, "it is pinned")
+        ask(other, f"alloc 1 {ROOM - size // 4}")
+        for i in range(20):
+            ask(user, "add 0 1")
+            ask(other, "add 1 1")
+            ask(user, f"verify 0 {3 * i + 1}")
+            ask(maker, "add 0 2")
+            ask(other, f"verify 1 {i + 1}")
+            ask(maker, f"verify 0 {3 * i + 3}")
+        jobs = harness.jobs_of(daemon.status())
+        harness.check(jobs[maker.pid]["moved_bytes"] >= 10 * size, "its contents have not left the card")
+        harness.check(jobs[user.pid]["left_spared_bytes"] > 0, "it has not made way")
+        ask(user, "close 0")
+        end(maker, user, other)
 
 
 def await_pinned(test, daemon, program, expected):
@@ -72,8 +102,10 @@ def await_pinned(test, daemon, program, expected):
 def let_go(test, daemon, size):
     """What nobody has open any more leaves the card for a job that needs that, and is opened again from there."""
     env = test.env(daemon, extra=SWAP)
-    with test.start("sharer", env=env) as maker, test.start("sharer", env=env) as user:
-        await_ready(maker, user)
+    opener = test.env(daemon, extra=MANAGED)  # does not make way
+    with test.start("sharer", env=env) as maker, test.start("sharer", env=opener) as user, \
+            test.start("sharer", env=env) as third:
+        await_ready(maker, user, third)
         ask(maker, f"alloc 0 {size}")
         before = pinned_of(daemon, maker)
         handle = ask(maker, "share 0")
@@ -84,15 +116,15 @@ def let_go(test, daemon, size):
             harness.check(pinned_of(daemon, maker) == before + size, "it is open, and does not count")
             ask(user, "close 0")
             await_pinned(test, daemon, maker, before)
-            ask(user, f"alloc 1 {ROOM - size // 2}")
+            ask(third, f"alloc 1 {ROOM - size // 2}")
             moved = harness.moved_of(daemon.status())
             ask(maker, "add 0 1")
-            ask(user, "verify 1 0")
+            ask(third, "verify 1 0")
             ask(maker, f"verify 0 {2 * i + 2}")
             harness.check(harness.moved_of(daemon.status()) >= moved + size // 2, "it has not left the card")
-            ask(user, "add 1 1")
-            ask(user, "free 1")
-        end(maker, user)
+            ask(third, "add 1 1")
+            ask(third, "free 1")
+        end(maker, user, third)
 
 
 def from_another_gpu(test, daemon, size):
@@ -144,6 +176,7 @@ def cases(test):
     with test.daemon(capacity=f"{ROOM >> 20}M") as daemon:
         for size in SIZES:
             test.case(f"by_turns_{size}", lambda: by_turns(test, daemon, size))
+        test.case("leaves", lambda: leaves(test, daemon, SIZES[-1]))
         test.case("let_go", lambda: let_go(test, daemon, SIZES[-1]))
         test.case("from_another_gpu", lambda: from_another_gpu(test, daemon, SIZES[-1]))
     with test.daemon(capacity="2G") as daemon:

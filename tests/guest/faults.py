@@ -60,7 +60,7 @@ EXCUSED = {
     "malloc in map_arrays": "the simulated driver maps no arrays",
     "malloc in plan_make": "unified memory moves in most runs of the scenes, not in each",
     "malloc in start < answer_from_now_on": "memory for another process: tests/system/test_ipc.c",
-    "malloc in answer_late < answer": "memory for another process: tests/system/test_ipc.c",
+    "malloc in answer_late": "memory for another process: tests/system/test_ipc.c",
     "malloc in send < carry_out": "unified memory moves in most runs of the scenes, not in each",
     "realloc in list < reserves_note_used": "a pool of the driver's own, taken where ours could not be made: often, but not each time",
     "socket in wire_connect_as (": "gpusharectl's and the plugin's way to the daemon",

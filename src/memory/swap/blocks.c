@@ -283,17 +283,18 @@ static void give_slots_back(struct space *space, struct block *block) {
 }
 
 static void destroy(struct space *space, struct block *block) {
-  bool held = block->held;
+  bool pinned = block->held && !block->aside;
   bool kept = leases_keep_bytes(block);
-  if (held)
+  if (block->held)
     space_let_go(space, block);
   mover_finish_block(space, block);
   give_slots_back(space, block);
   unmap_all(space, block);
   space_unlink(space, block);
+  space->users -= block->lent.users;
   unlist(block);
   driver.cuMemAddressFree(block->base, block->bytes);
-  *(held ? &space->refund_held_bytes : &space->refund_bytes) += kept ? 0 : block->bytes;
+  *(pinned ? &space->refund_held_bytes : &space->refund_bytes) += kept ? 0 : block->bytes;
   condition_wake_all(&space->changed);
   forget(block);
 }
@@ -320,7 +321,7 @@ static uint64_t spares_most_bytes(CUdevice device) {
 
 /* Of a closed space, memory that is free must not wait for others to be in want of it. */
 static bool may_become_spare(struct space *space, const struct block *block) {
-  if (space->backing != BACKING_SWAP || block->held || block->resident < block->pieces)
+  if (space->backing != BACKING_SWAP || block->held || block->lent.users || block->resident < block->pieces)
     return false;
   if (block->shared)
     return !has_shared_spare(space);
@@ -487,11 +488,13 @@ void block_hold(struct space *space, struct block *block) {
   for (struct extent *extent = block->extents; extent; extent = extent->after)
     unlist_hole(extent);
   for (size_t i = 0; i < block->pieces; i++)
-    copies_drop(space, block, i);
+    if (!piece_is_absent(block, i))
+      copies_drop(space, block, i);
   space_hold(space, block);
 }
 
 void block_let_go(struct space *space, struct block *block) {
+  block->aside = false;
   space_let_go(space, block);
   for (struct extent *extent = block->extents; extent; extent = extent->after)
     if (!extent->used)

@@ -21,8 +21,8 @@ CUresult extent_take_staying(struct space *space, uint64_t bytes, struct extent 
 /* Map what is FRESH of a block. With the mutex held, a context of the device is current. */
 CUresult block_map_fresh(struct space *space, struct block *block);
 
-/* All of the block is RESIDENT, and stays so until its end, or until it is let go; no allocation is made in
- * it meanwhile. Its bytes are booked as pinned as long. With the mutex held. */
+/* What is RESIDENT of the block stays so until its end, or until it is let go; no allocation is made in it
+ * meanwhile. Whoever holds it says how its bytes are booked. With the mutex held. */
 void block_hold(struct space *space, struct block *block);
 void block_let_go(struct space *space, struct block *block);
 

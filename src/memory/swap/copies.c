@@ -230,13 +230,19 @@ void copies_drop(struct space *space, struct block *block, size_t i) {
   piece->slot = NULL;
 }
 
+static void drop_all(struct space *space, struct block *block) {
+  for (size_t i = 0; i < block->pieces; i++)
+    if (block->piece[i].state == PIECE_RESIDENT)
+      copies_drop(space, block, i);
+}
+
 bool copies_give_up(struct space *space) {
   if (!atomic_load(&space->kept_bytes))
     return false;
   for (struct block *block = space->oldest; block; block = block->newer)
-    for (size_t i = 0; i < block->pieces; i++)
-      if (block->piece[i].state == PIECE_RESIDENT)
-        copies_drop(space, block, i);
+    drop_all(space, block);
+  for (struct block *block = space->held; block; block = block->older)
+    drop_all(space, block);
   return true;
 }
 

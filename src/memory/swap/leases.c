@@ -25,6 +25,8 @@ struct lease {
   struct descriptor other; /* fd is -1: the connection has ended, and the process has not said that it has
                               closed the memory */
   pid_t pid;               /* 0: of another pid namespace */
+  bool user;
+  bool parted; /* it waits for the end of the connection */
 };
 
 static struct lease *leases[SPACES]; /* as space_at has them */
@@ -42,34 +44,77 @@ struct block *lent_find(struct block *newest, uint64_t name) {
   return block;
 }
 
-bool lease_begin(struct block *block, const struct descriptor *other) {
+bool lease_begin(struct block *block, const struct descriptor *other, bool user) {
   struct lease **list = &leases[space_number(block->space)];
   struct lease *new = descriptor_may_stay(other, DESCRIPTOR_LEASE) ? malloc(sizeof *new) : NULL;
   if (!new)
     return false;
-  *new =
-      (struct lease){.next = *list, .name = block->lent.name, .other = *other, .pid = abstract_other(other)};
+  *new = (struct lease){
+      .next = *list, .name = block->lent.name, .other = *other, .pid = abstract_other(other), .user = user};
   *list = new;
   return true;
 }
 
-bool leases_has(const struct block *block) {
-  return find(leases[space_number(block->space)], block->lent.name);
+bool leases_pin(const struct block *block) {
+  struct lease *lease = find(leases[space_number(block->space)], block->lent.name);
+  while (lease && lease->user)
+    lease = find(lease->next, block->lent.name);
+  return lease;
 }
 
 bool leases_keep_bytes(const struct block *block) {
-  struct lease *first = find(leases[space_number(block->space)], block->lent.name);
-  for (struct lease *lease = first; lease; lease = find(lease->next, block->lent.name)) {
-    lease->bytes = block->bytes;
-    lease->held = block->held;
-  }
-  return first;
+  bool any = false;
+  for (struct lease **link = &leases[space_number(block->space)], *lease; (lease = *link);)
+    if (lease->name == block->lent.name && lease->user) {
+      *link = lease->next;
+      descriptor_hang_up(&lease->other);
+      free(lease);
+    } else {
+      if (lease->name == block->lent.name) {
+        lease->bytes = block->bytes;
+        lease->held = block->held && !block->aside;
+        any = true;
+      }
+      link = &lease->next;
+    }
+  return any;
+}
+
+void lease_say(const struct descriptor *maker, enum lease_byte byte) {
+  char said = (char)byte;
+  if (descriptor_is_ours(maker))
+    send(maker->fd, &said, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 void lease_close(struct descriptor *maker) {
-  if (descriptor_is_ours(maker))
-    send(maker->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  lease_say(maker, LEASE_CLOSED);
   descriptor_hang_up(maker);
+}
+
+/* What is in the memory is not known any more. */
+void lease_drop_user(struct space *space, struct block *block) {
+  space->users--;
+  block->lent.users--;
+  for (size_t i = 0; i < block->pieces; i++)
+    block->piece[i].known = 0;
+}
+
+bool leases_have_parted(const struct space *space) {
+  const struct lease *lease = leases[space_number(space)];
+  while (lease && !lease->parted)
+    lease = lease->next;
+  return lease;
+}
+
+void leases_end_parted(struct space *space) {
+  for (struct lease **link = &leases[space_number(space)], *lease; (lease = *link);)
+    if (lease->parted) {
+      *link = lease->next;
+      descriptor_hang_up(&lease->other);
+      free(lease);
+    } else {
+      link = &lease->next;
+    }
 }
 
 nfds_t leases_list(struct pollfd *awaited, nfds_t most) {
@@ -78,23 +123,43 @@ nfds_t leases_list(struct pollfd *awaited, nfds_t most) {
     struct space *space = space_at(i);
     space_lock(space);
     for (const struct lease *lease = leases[i]; lease && count < most; lease = lease->next)
-      if (lease->other.fd >= 0)
+      if (lease->other.fd >= 0 && !lease->parted)
         awaited[count++] = (struct pollfd){.fd = lease->other.fd, .events = POLLIN};
     space_unlock(space);
   }
   return count;
 }
 
+static struct block *block_of(struct space *space, const struct lease *lease) {
+  struct block *block = lent_find(space->held, lease->name);
+  return block ? block : lent_find(space->newest, lease->name);
+}
+
+/* A user's, whose block is there. True: it is over, as the memory stays, on other users' account. */
+static bool part(struct space *space, struct lease *lease, enum lease_byte byte) {
+  struct block *block = block_of(space, lease);
+  if (byte == LEASE_MAY_PART)
+    lease_say(&lease->other, byte);
+  if (byte != LEASE_HAS_PARTED)
+    return false;
+  lease->parted = true;
+  lease_drop_user(space, block);
+  return block->lent.users;
+}
+
 /* By its word; or of a process that can't be seen, by the end of the connection. */
-static bool is_over(struct lease *lease) {
+static bool is_over(struct space *space, struct lease *lease) {
+  char byte = LEASE_CLOSED;
   if (lease->other.fd < 0)
     return false;
   bool ours = descriptor_is_ours(&lease->other);
-  ssize_t n = ours ? recv(lease->other.fd, &(char){0}, 1, MSG_DONTWAIT) : 0;
-  if (n > 0 || (n < 0 && errno == EAGAIN))
-    return n > 0;
+  ssize_t n = ours ? recv(lease->other.fd, &byte, 1, MSG_DONTWAIT) : 0;
+  if (n > 0)
+    return !lease->user || byte == LEASE_CLOSED || part(space, lease, (enum lease_byte)byte);
+  if (n < 0 && errno == EAGAIN)
+    return false;
   descriptor_hang_up(&lease->other);
-  return !lease->pid;
+  return lease->parted || !lease->pid;
 }
 
 /* A process of which no end can be seen may have the memory open for as long as that is there. */
@@ -110,6 +175,8 @@ static void end(struct space *space, size_t i, struct lease *lease) {
   if (lease->bytes && !find(leases[i], lease->name))
     *(lease->held ? &space->refund_held_bytes : &space->refund_bytes) += lease->bytes;
   note_end(space, lease);
+  if (lease->user && !lease->parted)
+    lease_drop_user(space, block_of(space, lease));
   descriptor_hang_up(&lease->other);
   free(lease);
 }
@@ -122,7 +189,7 @@ static void end_all(pid_t ended) {
     struct space *space = space_at(i);
     space_lock(space);
     for (struct lease **link = &leases[i], *lease; (lease = *link);)
-      if (is_over(lease) || is_lost(lease, ended)) {
+      if (is_over(space, lease) || is_lost(lease, ended)) {
         *link = lease->next;
         end(space, i, lease);
       } else {

@@ -2,15 +2,17 @@
 #include "memory/swap/lending.h"
 
 #include <errno.h>
-#include <sys/socket.h>
 
 #include "memory/budget.h"
+#include "memory/memory_port.h"
 #include "memory/pinned.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/leases.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
+
+#define LOOK_NS (100 * NS_PER_MS) /* whether the one that waits is still there */
 
 bool lending_can(CUdevice device) { return passing_can(device); }
 
@@ -23,14 +25,22 @@ static bool can_lend_all(const struct block *block) {
   return true;
 }
 
+static bool is_pinned(const struct block *block) {
+  return (block->held && !block->aside) || backing_is_pinned(block->space->backing);
+}
+
+static bool can_be_lent(const struct block *block) { return block_is_there(block) && can_lend_all(block); }
+
 /* ---- holding ---- */
 
 /* With the mutex held. */
 static CUresult hold(struct space *space, struct block *block) {
   mover_finish_block(space, block);
-  if (block->resident < block->pieces || !can_lend_all(block))
+  if (!can_be_lent(block))
     return CUDA_ERROR_NOT_PERMITTED;
-  block_hold(space, block);
+  if (!block->held)
+    block_hold(space, block);
+  block->aside = false;
   return CUDA_SUCCESS;
 }
 
@@ -61,7 +71,7 @@ static CUresult hold_if_granted(struct space *space, struct block *block) {
 
 static bool is_held(struct space *space, const struct block *block) {
   space_lock(space);
-  bool held = block->held || backing_is_pinned(space->backing);
+  bool held = is_pinned(block);
   space_unlock(space);
   return held;
 }
@@ -72,10 +82,22 @@ static void note_use(struct block *block) {
   block->lent.used_ns = clock_now_ns();
 }
 
-CUresult lending_hold(struct extent *extent, struct lent_name *name) {
+static CUresult look_at(struct space *space, struct block *block) {
+  space_lock(space);
+  mover_finish_block(space, block);
+  bool can = can_be_lent(block);
+  space_unlock(space);
+  return can ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+}
+
+CUresult lending_hold(struct extent *extent, bool named, struct lent_name *name) {
   struct block *block = extent->block;
   struct space *space = block->space;
-  CUresult result = is_held(space, block) ? CUDA_SUCCESS : hold_if_granted(space, block);
+  CUresult result = CUDA_SUCCESS;
+  if (named && block->bytes >= LENDING_USER_BYTES)
+    result = look_at(space, block);
+  else if (!is_held(space, block))
+    result = hold_if_granted(space, block);
   space_lock(space);
   if (result == CUDA_SUCCESS)
     note_use(block);
@@ -90,16 +112,26 @@ CUresult lending_hold(struct extent *extent, struct lent_name *name) {
 
 static bool is_lent(const struct block *block) {
   const struct lent *lent = &block->lent;
-  return !lent->was_opened || lent->stays || lent->lenders || leases_has(block);
+  return !lent->was_opened || lent->stays || lent->lenders || leases_pin(block);
 }
 
-static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any) {
+/* True: it was aside, and is the process' own again. */
+static bool take_back(struct space *space, struct block *block) {
+  if (!block->aside || block->lent.users)
+    return false;
+  mover_finish_block(space, block);
+  block_let_go(space, block);
+  return true;
+}
+
+static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any, bool *back) {
   uint64_t next_ns = UINT64_MAX;
   space_lock(space);
   for (struct block *block = space->held, *older; block; block = older) {
     older = block->older;
     uint64_t due_ns = block->lent.used_ns + LENDING_IDLE_NS;
-    if (is_lent(block))
+    *back |= take_back(space, block);
+    if (!block->held || block->aside || is_lent(block))
       continue;
     if (due_ns > now_ns) {
       next_ns = due_ns < next_ns ? due_ns : next_ns;
@@ -109,6 +141,9 @@ static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any) {
     budget_rebook(space->device, BACKING_PINNED_SHARED, BACKING_SWAP, block->bytes);
     *any = true;
   }
+  if (space->open)
+    leases_end_parted(space);
+  *back |= leases_have_parted(space);
   space_unlock(space);
   return next_ns;
 }
@@ -116,11 +151,13 @@ static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any) {
 uint64_t lending_let_go(uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
   for (CUdevice device = 0; device < DEVICES; device++) {
-    bool any = false;
-    uint64_t look_ns = let_go_in(space_of(device), now_ns, &any);
+    bool any = false, back = false;
+    uint64_t look_ns = let_go_in(space_of(device), now_ns, &any, &back);
     next_ns = look_ns < next_ns ? look_ns : next_ns;
     if (any)
       budget_report(device);
+    if (back)
+      memory_port.order_moves(device);
   }
   return next_ns;
 }
@@ -133,14 +170,37 @@ static struct block *find(struct space *space, uint64_t name) {
   return block ? block : lent_find(space->newest, name);
 }
 
-int lending_begin(const struct lent_name *name, CUdeviceptr *allocation) {
+/* With the mutex held. Nobody looks at it any more (copies.h). */
+static void add_user(struct space *space, struct block *block) {
+  mover_finish_block(space, block);
+  block->lent.users++;
+  space->users++;
+}
+
+static void set_aside(struct space *space, struct block *block) {
+  mover_finish_block(space, block);
+  block_hold(space, block);
+  block->aside = true;
+}
+
+/* With the mutex held. Not there: it is to be fetched. */
+static int begin_for_user(struct space *space, struct block *block) {
+  add_user(space, block);
+  if (block_is_there(block))
+    return 0;
+  if (!space->open && !block->held)
+    set_aside(space, block);
+  return -EINPROGRESS;
+}
+
+int lending_begin(const struct lent_name *name, bool user, CUdeviceptr *allocation) {
   if (name->space >= SPACES || !name->name)
     return -ENOENT;
   struct space *space = space_at(name->space);
   space_lock(space);
   struct block *block = find(space, name->name);
-  int err = !block ? -ENOENT : block->held || backing_is_pinned(space->backing) ? 0 : -EAGAIN;
-  if (err == 0)
+  int err = !block ? -ENOENT : user ? begin_for_user(space, block) : is_pinned(block) ? 0 : -EAGAIN;
+  if (err == 0 || err == -EINPROGRESS)
     block->lent.lenders++;
   *allocation = block ? block->base + name->at * UNIT_BYTES : 0;
   space_unlock(space);
@@ -163,20 +223,65 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
   return err;
 }
 
-void lending_end(const struct lent_name *name, bool given, struct descriptor *to) {
+int lending_await(const struct lent_name *name) {
+  struct space *space = space_at(name->space);
+  memory_port.order_moves(space->device);
+  space_lock(space);
+  struct block *block = find(space, name->name);
+  if (block && !block_is_there(block)) {
+    if (!space->open && !block->held)
+      set_aside(space, block);
+    condition_wait(&space->changed, &space->lock, clock_now_ns() + LOOK_NS);
+    block = find(space, name->name);
+  }
+  int err = !block ? -ENOENT : block_is_there(block) ? 0 : -EINPROGRESS;
+  space_unlock(space);
+  return err;
+}
+
+void lending_end(const struct lent_name *name, bool given, bool user, struct descriptor *to) {
   struct space *space = space_at(name->space);
   space_lock(space);
   struct block *block = find(space, name->name);
-  bool leased = given && block && lease_begin(block, to);
-  if (given && (leased || !block) && descriptor_is_ours(to))
-    send(to->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  bool leased = given && block && lease_begin(block, to, user);
+  if (given && (leased || (!block && !user)))
+    lease_say(to, user ? LEASE_OF_USER : LEASE_CLOSED);
   if (leased)
     *to = DESCRIPTOR_NONE;
   if (block) {
     block->lent.lenders--;
-    block->lent.used_ns = clock_now_ns();
-    block->lent.was_opened |= given;
-    block->lent.stays |= given && !leased;
+    block->lent.used_ns = user && leased ? 0 : clock_now_ns();
+    block->lent.was_opened |= given && (leased || !user);
+    block->lent.stays |= given && !leased && !user;
+    if (user && !leased)
+      lease_drop_user(space, block);
   }
   space_unlock(space);
+}
+
+/* ---- users ---- */
+
+void lending_set_aside(struct space *space) {
+  for (struct block *block = space->users ? space->newest : NULL, *older; block; block = older) {
+    older = block->older;
+    if (block->lent.users)
+      set_aside(space, block);
+  }
+}
+
+struct block *lending_wanted(struct space *space) {
+  struct block *block = space->users ? space->held : NULL;
+  while (block && (!block->aside || !block->lent.users || block_is_there(block)))
+    block = block->older;
+  return block;
+}
+
+void lending_take_back(struct space *space) {
+  for (struct block *block = space->held, *older; block; block = older) {
+    older = block->older;
+    if (block->aside && !block_is_there(block)) {
+      mover_finish_block(space, block);
+      block_let_go(space, block);
+    }
+  }
 }

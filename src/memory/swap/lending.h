@@ -4,6 +4,13 @@
  * count as pinned. Once it has been opened, and nobody has had it open for LENDING_IDLE_NS, it is let go. To
  * be lent again it is held again. Memory that stays anyhow (space_staying) is shared as it is.
  *
+ * A process that has a large block open, and that can unmap it while it is stopped, is a *user*: it counts
+ * the bytes as its own that can leave, and holds nothing. So each process says for itself when it needs the
+ * memory on the card, and it leaves once none does. When the maker is to make way, a block with users is set
+ * aside: it stays where it is, on the users' account. When the last user has parted from it (leases.h), it
+ * leaves as other memory does. For a user that comes back the maker fetches it, whoever's turn it is: the
+ * user's room on the card is room for it.
+ *
  * Threading: any thread, but where it says otherwise.
  */
 #ifndef GS_LENDING_H
@@ -13,6 +20,10 @@
 #include "common/descriptor.h"
 #include "driver/cuda_abi.h"
 #include "memory/swap/space.h"
+
+/* A process that opens a block of so many bytes may be a user. With less it is not worth it: what is used by
+ * several counts for each, so jobs take turns that would fit beside each other if it counted once. */
+#define LENDING_USER_BYTES PIECE_BYTES
 
 /* Why: a program that sends tensors one after the other has its last one closed before the next is opened. */
 #define LENDING_IDLE_NS (2 * NS_PER_S)
@@ -33,23 +44,38 @@ struct lent_note {
 /* Whether memory of the device can be shared so. */
 bool lending_can(CUdevice device);
 
-/* In the process' turn, by one thread at a time: the extent's block is held, and its name is *name. The books
- * are changed here. CUDA_ERROR_NOT_PERMITTED: some of its memory has come from another process, and no
- * descriptor of it is left. */
-CUresult lending_hold(struct extent *extent, struct lent_name *name);
+/* In the process' turn, by one thread at a time: the extent's block is held, and its name is *name. `named`:
+ * a block that users may open is only named, and not held before another process opens it. The books are
+ * changed here. CUDA_ERROR_NOT_PERMITTED: some of its memory has come from another process, and no descriptor
+ * of it is left. */
+CUresult lending_hold(struct extent *extent, bool named, struct lent_name *name);
 
 /* The block is about to be lent: until lending_end it is not let go. 0; -ENOENT: it is gone; -EAGAIN: it is
- * not held, and *allocation is the address that is named, for lending_hold. */
-int lending_begin(const struct lent_name *name, CUdeviceptr *allocation);
+ * not held, and *allocation is the address that is named, for lending_hold; -EINPROGRESS, for a user: it has
+ * begun, but the block is not there yet. */
+int lending_begin(const struct lent_name *name, bool user, CUdeviceptr *allocation);
+
+/* After -EINPROGRESS: wait for a moment. 0: it is there; -EINPROGRESS; -ENOENT. */
+int lending_await(const struct lent_name *name);
 
 /* A descriptor of piece `i` of the block, with its note, to the other side. 0 or -errno: -ENOENT: there is no
  * such piece, or no block any more. */
 int lending_give(const struct lent_name *name, size_t i, const struct descriptor *to);
 
-/* If all pieces are `given`, the connection becomes the other side's lease (leases.h), and is forgotten in
- * *to. The other side is told so by a byte. If the connection can't be kept, the caller ends it without that
- * byte, and the block stays on the card until its end. */
-void lending_end(const struct lent_name *name, bool given, struct descriptor *to);
+/* After lending_begin. If all pieces are `given`, the connection becomes the other side's lease (leases.h),
+ * and is forgotten in *to. The other side is told so by a byte. If the connection can't be kept, the caller
+ * ends it without that byte, and the block stays on the card until its end; but not for a user, which then
+ * has to begin anew as none. */
+void lending_end(const struct lent_name *name, bool given, bool user, struct descriptor *to);
+
+/* The process is to make way, or is not to run: blocks with users are set aside. With the mutex held. */
+void lending_set_aside(struct space *space);
+
+/* A block that users wait for; NULL: there is none. With the mutex held. */
+struct block *lending_wanted(struct space *space);
+
+/* The process is to run: what is not all there is its own again. With the mutex held. */
+void lending_take_back(struct space *space);
 
 /* Let go of what nobody has open any more. Returns when to look again (UINT64_MAX: no need). */
 uint64_t lending_let_go(uint64_t now_ns);

@@ -456,6 +456,43 @@ enum memory_progress mover_step(struct space *space, uint64_t room_bytes, uint64
   return progress;
 }
 
+static bool next_absent(const struct block *block, size_t *i) {
+  while (*i < block->pieces && !piece_is_absent(block, *i))
+    ++*i;
+  return *i < block->pieces;
+}
+
+static enum memory_progress fetch(struct space *space, struct block *block, uint64_t *short_bytes) {
+  struct mover *mover = &space->mover;
+  CUresult result = CUDA_SUCCESS;
+  unsigned fresh = 0;
+  size_t i = 0;
+  if (mover->count && mover->outward)
+    return moved_or_failed(space, finish_all(space));
+  mover->outward = false;
+  while (result == CUDA_SUCCESS && next_absent(block, &i) && mover->count < WINDOW_COPIES &&
+         fresh < WINDOW_COPIES && mover->flying_bytes + piece_bytes(block, i) <= WINDOW_BYTES)
+    result = bring(space, block, i, &fresh);
+  if (fresh)
+    condition_wake_all(&space->changed);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY)
+    return fail(space, result);
+  if (mover->count)
+    return moved_or_failed(space, inward_finish(space));
+  if (!fresh && result != CUDA_SUCCESS)
+    *short_bytes = piece_bytes(block, i);
+  return fresh || result == CUDA_SUCCESS ? MEMORY_MOVED : MEMORY_SHORT;
+}
+
+enum memory_progress mover_fetch(struct space *space, struct block *block, uint64_t *short_bytes) {
+  CUresult result = window_enter(&space->mover);
+  if (result != CUDA_SUCCESS)
+    return fail(space, result);
+  enum memory_progress progress = fetch(space, block, short_bytes);
+  window_leave();
+  return progress;
+}
+
 static bool has_in_flight(struct mover *mover, const struct block *block) {
   for (unsigned i = 0; i < mover->count; i++)
     if (window_at(mover, i)->block == block)

@@ -14,6 +14,9 @@
  * MEMORY_SHORT. */
 enum memory_progress mover_step(struct space *space, uint64_t room_bytes, uint64_t *short_bytes);
 
+/* One step towards all of a block that is held being there. Likewise. */
+enum memory_progress mover_fetch(struct space *space, struct block *block, uint64_t *short_bytes);
+
 /* Finish what is in flight if some of it is of this block. Any thread, whatever context is current. */
 void mover_finish_block(struct space *space, const struct block *block);
 

@@ -19,6 +19,7 @@ static void set_up(void) {
                                .device = (CUdevice)(i % DEVICES),
                                .backing = stays ? BACKING_PINNED_SMALL : BACKING_SWAP,
                                .open = stays,
+                               .room_bytes = UINT64_MAX,
                                .closings = 1,
                                .drained = true};
   }
@@ -85,6 +86,8 @@ bool piece_is_absent(const struct block *block, size_t i) { return is_absent(blo
 
 /* Add the piece to the sums as it is (sign 1), or take it out (-1). */
 static void count(struct space *space, struct block *block, size_t i, int sign) {
+  if (block->held)
+    return;
   enum piece_state state = block->piece[i].state;
   uint64_t change = (uint64_t)sign * piece_bytes(block, i);
   block->resident += state == PIECE_RESIDENT ? (size_t)sign : 0;
@@ -98,6 +101,8 @@ void piece_become(struct space *space, struct block *block, size_t i, enum piece
   count(space, block, i, -1);
   block->piece[i].state = state;
   count(space, block, i, 1);
+  if (block->held)
+    return;
   if (state == PIECE_RESIDENT && (!space->evict_from || block->age > space->evict_from->age))
     space->evict_from = block;
   if (is_absent(state) && (!space->restore_from || block->age < space->restore_from->age))
@@ -147,6 +152,13 @@ void space_renew(struct space *space, struct block *block) {
   unlist(space, block);
   list_newest(space, block);
   space->evict_from = block;
+}
+
+bool block_is_there(const struct block *block) {
+  size_t i = 0;
+  while (i < block->pieces && block->piece[i].state == PIECE_RESIDENT)
+    i++;
+  return i == block->pieces;
 }
 
 bool space_is_empty(struct space *space) {

@@ -78,6 +78,7 @@ struct lent {
   uint64_t name;    /* no other block of the space ever has it */
   uint64_t used_ns; /* when somebody asked for it, or closed it, the last time */
   unsigned lenders; /* threads that are about to lend it */
+  unsigned users;   /* that make way (lending.h), and threads that are about to lend it to such */
   bool was_opened;
   bool stays; /* who has it open can't be known */
 };
@@ -99,7 +100,8 @@ struct block {
   CUdeviceptr base;
   uint64_t bytes; /* all but the last piece have PIECE_BYTES; a multiple of GRAIN_BYTES */
   bool shared;
-  bool held; /* shared with other processes: it stays on the card, in no sum of its space (lending.h) */
+  bool held;  /* shared with other processes: it stays on the card, in no sum of its space (lending.h) */
+  bool aside; /* held for users only: booked as what can leave, and not all of it need be there yet */
   struct lent lent;
   bool by_handle; /* memory of cuMemCreate: the program reaches it at its aliases only */
   bool spare;     /* in the list of spares */
@@ -162,6 +164,8 @@ struct space {
   struct block *evict_from;   /* no newer block has RESIDENT pieces */
   struct block *restore_from; /* no older block has FRESH or AWAY ones */
   uint64_t next_age;
+  unsigned users;           /* of its blocks */
+  uint64_t room_bytes;      /* of the last step */
   uint64_t missing_bytes;   /* in pieces that are not RESIDENT */
   uint64_t shared_bytes;    /* of shared blocks */
   struct block *spares;     /* without allocations, kept for the next ones; the newest first */
@@ -198,10 +202,13 @@ void space_unlink(struct space *space, struct block *block);
 /* As if it had just been made, and mapped: all pieces are RESIDENT. */
 void space_renew(struct space *space, struct block *block);
 
+/* All pieces are RESIDENT. */
+bool block_is_there(const struct block *block);
+
 /* No lock. */
 bool space_is_empty(struct space *space);
 
-/* To the list of those that are held, and back, as the newest: all pieces are RESIDENT. */
+/* To the list of those that are held, and back, as the newest. */
 void space_hold(struct space *space, struct block *block);
 void space_let_go(struct space *space, struct block *block);
 

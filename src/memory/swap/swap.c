@@ -19,6 +19,8 @@
 #include "memory/pinned.h"
 #include "memory/swap/blocks.h"
 #include "memory/swap/copies.h"
+#include "memory/swap/leases.h"
+#include "memory/swap/lending.h"
 #include "memory/swap/mover.h"
 #include "memory/swap/passing.h"
 #include "memory/swap/pieces.h"
@@ -295,12 +297,29 @@ static enum memory_progress move(struct space *space, uint64_t room_bytes, uint6
   return progress;
 }
 
+/* What others use makes way at once, and comes for them before what this process lacks itself. */
+static enum memory_progress move_shared(struct space *space, uint64_t room_bytes, uint64_t *short_bytes) {
+  uint64_t lacking_bytes = 0;
+  space->room_bytes = room_bytes;
+  if (atomic_load(&space->resident_bytes) > room_bytes)
+    lending_set_aside(space);
+  struct block *wanted = atomic_load(&space->resident_bytes) > room_bytes ? NULL : lending_wanted(space);
+  enum memory_progress progress = wanted ? mover_fetch(space, wanted, &lacking_bytes) : MEMORY_SETTLED;
+  *short_bytes = progress == MEMORY_SHORT ? lacking_bytes : *short_bytes;
+  if (progress == MEMORY_SETTLED)
+    progress = move(space, room_bytes, short_bytes);
+  if (atomic_load(&space->resident_bytes) <= room_bytes)
+    leases_end_parted(space);
+  return progress;
+}
+
 static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved) {
   struct space *space = space_of(device);
   struct mover *mover = &space->mover;
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  enum memory_progress progress = space->open ? MEMORY_SETTLED : move(space, room_bytes, &moved->short_bytes);
+  enum memory_progress progress =
+      space->open ? MEMORY_SETTLED : move_shared(space, room_bytes, &moved->short_bytes);
   moved->out_bytes += mover->moved_out;
   moved->in_bytes += mover->moved_in;
   moved->spared_bytes += mover->spared;
@@ -325,11 +344,15 @@ bool swap_is_coming(CUdevice device) { return passing_is_expected(space_of(devic
 /* No look of ours is under way when the program's work goes on: it might be stopped together with that. */
 static bool open_and_unlock(struct space *space) {
   copies_finish_looks(space, NULL);
+  if (!space->open)
+    lending_take_back(space);
   space->open = space->open || !space->missing_bytes || space->dead;
   space->dead = false;
   bool open = space->open;
-  if (open)
+  if (open) {
     passing_end_in(space);
+    leases_end_parted(space);
+  }
   space_unlock(space);
   return open;
 }

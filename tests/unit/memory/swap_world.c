@@ -77,6 +77,10 @@ int reserve_or_trim(CUdevice device, enum backing backing, uint64_t bytes) {
   return budget_reserve(device, backing, bytes, false);
 }
 
+int pin_or_trim(CUdevice device, uint64_t bytes, void (*change)(void *argument), void *argument) {
+  return budget_pin(device, bytes, change, argument);
+}
+
 void client_memory_short(CUdevice device, uint64_t bytes) {
   world.short_bytes += device ? 0 : bytes;
   if (world.on_short)
