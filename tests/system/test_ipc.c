@@ -12,6 +12,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define LINE 400
+#define ROUNDS 24 /* of what is drawn */
 
 static struct scene scene;
 static const char *const swap[] = {"GPUSHARE_MEMORY=swap", NULL};
@@ -161,12 +162,13 @@ TEST(what_is_shared_leaves_for_another_job) {
 
 /* Two blocks that two processes use beside their maker, and a fourth one that needs nearly all of the card:
  * who comes next, and what it does, is drawn. Each finds what all before it have done. */
-static void use_at_random(const char *mode, const char *capacity, unsigned rounds) {
+static void use_at_random(const char *mode, const char *card, const char *capacity) {
   static const char *const sizes[] = {"41943040", "75000000"};
   struct process *program[4];
   uint64_t added[3] = {0};
   char order[LINE], handle[LINE];
-  begin_with(mode, capacity);
+  scene_begin(&scene, card);
+  scene_start_daemon(&scene, "--mode", mode, "--capacity", capacity, "--tq", "20ms", NULL);
   for (int i = 0; i < 4; i++)
     program[i] = start(swap);
   for (int block = 0; block < 2; block++) {
@@ -178,7 +180,7 @@ static void use_at_random(const char *mode, const char *capacity, unsigned round
   }
   take_when_granted(program[3], "120000000");
   uint64_t random = 11;
-  for (unsigned i = 0; i < rounds; i++) {
+  for (unsigned i = 0; i < ROUNDS; i++) {
     uint64_t drawn = splitmix_next(&random);
     unsigned who = drawn % 4, which = who == 3 ? 2 : drawn / 4 % 2, slot = who == 3 ? 1 : which;
     unsigned more = drawn / 8 % 5;
@@ -193,14 +195,16 @@ static void use_at_random(const char *mode, const char *capacity, unsigned round
     for (int i = 0; i < 3; i++)
       ask(program[i], order, NULL);
   }
-  for (int i = 3; i >= 0; i--)
+  for (int i = 3; i >= 0; i--) {
+    CHECK(process_log_count(program[i], "the driver refuses") == 0, "there was room before there was");
     process_finish(program[i]);
+  }
   scene_end(&scene);
 }
 
-TEST(what_is_shared_in_turns_at_random) { use_at_random("on", "140M", 60); }
-TEST(what_is_shared_beside_each_other_at_random) { use_at_random("auto", "140M", 60); }
-TEST(what_is_shared_by_few_at_a_time_at_random) { use_at_random("auto", "240M", 60); }
+TEST(what_is_shared_in_turns_at_random) { use_at_random("on", "small,capacity=144MiB", "140M"); }
+TEST(what_is_shared_beside_each_other_at_random) { use_at_random("auto", "small,capacity=144MiB", "140M"); }
+TEST(what_is_shared_by_few_at_a_time_at_random) { use_at_random("auto", "small,capacity=244MiB", "240M"); }
 
 TEST(without_a_daemon) {
   scene_begin(&scene, "small,capacity=1GiB");
