@@ -31,6 +31,7 @@
 
 #define PATIENCE_NS (10 * NS_PER_S) /* with the process that has made the memory, for each of its packets */
 #define FOREVER_NS UINT64_MAX
+#define TURNS_MOST 20
 #define MOMENT_NS (10 * NS_PER_MS) /* for which the worker waits in a step */
 
 bool ipc_await(const struct descriptor *other, short events, uint64_t patience_ns) {
@@ -108,11 +109,10 @@ static void stop_making_way(struct import *import) {
   import->where = HERE;
 }
 
-static void make_way(struct import *import) {
-  atomic_fetch_add(&users_bytes[import->device], import->block_bytes);
-  import->user = true;
-  import->where = AWAY;
-  put(import, HERE);
+/* Of so many bytes that are about to come, and of which no import is listed yet. */
+static void count_coming(CUdevice device, uint64_t bytes) {
+  atomic_fetch_add(&users_bytes[device], bytes);
+  atomic_fetch_add(&here_bytes[device], bytes);
 }
 static _Atomic uint64_t ungranted; /* devices with orphans that the daemon does not count yet */
 
@@ -393,17 +393,37 @@ static void begin_anew(struct import *import) {
   lease_close(&import->lease);
 }
 
+/* As for new memory: in a turn, once there is room. False: turns end too soon for that. */
+static bool await_room(CUdevice device, uint64_t bytes) {
+  for (unsigned tries = 0; tries < TURNS_MOST; tries++) {
+    uint64_t unified = device_can_page(device) ? 0 : account_unified_bytes(device);
+    uint64_t there = budget_pinned_bytes(device) + backend_swap.resident_bytes(device) +
+                     atomic_load(&here_bytes[device]) + unified;
+    if (there + bytes <= memory_port.room_bytes(device))
+      return true;
+    gate_enter_reaching(NULL, sharing_devices(device));
+    gate_leave();
+    if (memory_port.room_wait(device, there + bytes))
+      return true;
+  }
+  return false;
+}
+
 /* Not where all of its memory would page, or stay. */
 static CUresult fetch_as_user(struct import *import, CUdevice current) {
   uint64_t bytes = (import->handle.bytes + GRAIN_BYTES - 1) / GRAIN_BYTES * GRAIN_BYTES;
   if (bytes < LENDING_USER_BYTES || backend_on(current) != &backend_swap ||
       reserve_or_trim(current, BACKING_SWAP, bytes) < 0)
     return CUDA_ERROR_NOT_SUPPORTED;
-  CUresult result = fetch(import, current, true);
+  CUresult result = await_room(current, bytes) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  count_coming(current, bytes);
+  if (result == CUDA_SUCCESS)
+    result = fetch(import, current, true);
   if (result == CUDA_SUCCESS && import->device == current && import->block_bytes == bytes) {
-    make_way(import);
+    import->user = true; /* HERE */
     return CUDA_SUCCESS;
   }
+  count_coming(current, -bytes);
   begin_anew(import);
   budget_release(current, BACKING_SWAP, bytes);
   return CUDA_ERROR_NOT_SUPPORTED;

@@ -61,6 +61,13 @@ static void begin_with(const char *mode, const char *capacity) {
 
 static void begin(const char *mode) { begin_with(mode, "112M"); }
 
+/* The card has little more than the jobs may have of it, so that nothing comes before something else has
+ * left. */
+static void begin_exactly(const char *mode, const char *card, const char *capacity) {
+  scene_begin(&scene, card);
+  scene_start_daemon(&scene, "--mode", mode, "--capacity", capacity, "--tq", "20ms", NULL);
+}
+
 static void end(struct process *first, struct process *second) {
   process_finish(first);
   if (second)
@@ -135,7 +142,7 @@ static void take_when_granted(struct process *program, const char *bytes) {
 /* Of 112 MiB a third job needs more than is left beside what two have open. */
 TEST(what_is_shared_leaves_for_another_job) {
   char handle[LINE];
-  begin("on");
+  begin_exactly("on", "small,capacity=116MiB", "112M");
   struct process *maker = start(swap), *user = start(swap), *other = start(swap);
   ask(maker, "alloc 0 67108864", NULL);
   share(maker, 0, handle);
@@ -160,6 +167,21 @@ TEST(what_is_shared_leaves_for_another_job) {
   end(maker, user);
 }
 
+/* It takes seconds to leave, for which nobody takes its room. */
+TEST(what_is_shared_leaves_slowly) {
+  char handle[LINE];
+  begin_exactly("on", "small,capacity=116MiB,copy_out_pinned_gbps=0.02", "112M");
+  struct process *maker = start(swap), *user = start(swap), *other = start(swap);
+  ask(maker, "alloc 0 67108864", NULL);
+  share(maker, 0, handle);
+  ask(user, opening(0, handle), NULL);
+  take_when_granted(other, "100000000");
+  CHECK(process_log_count(other, "the driver refuses") == 0, "it is told to have left, and has not");
+  ask(other, "verify 1 0", NULL);
+  process_finish(other);
+  end(maker, user);
+}
+
 /* Two blocks that two processes use beside their maker, and a fourth one that needs nearly all of the card:
  * who comes next, and what it does, is drawn. Each finds what all before it have done. */
 static void use_at_random(const char *mode, const char *card, const char *capacity) {
@@ -167,8 +189,7 @@ static void use_at_random(const char *mode, const char *card, const char *capaci
   struct process *program[4];
   uint64_t added[3] = {0};
   char order[LINE], handle[LINE];
-  scene_begin(&scene, card);
-  scene_start_daemon(&scene, "--mode", mode, "--capacity", capacity, "--tq", "20ms", NULL);
+  begin_exactly(mode, card, capacity);
   for (int i = 0; i < 4; i++)
     program[i] = start(swap);
   for (int block = 0; block < 2; block++) {
@@ -644,7 +665,7 @@ TEST(it_is_counted_once_there_is_room) {
 /* A user that goes while it is away, one that is killed as it has it, and a maker that frees it. */
 TEST(users_come_and_go) {
   char handle[LINE];
-  begin("on");
+  begin_exactly("on", "small,capacity=116MiB", "112M");
   struct process *maker = start(swap), *user = start(swap), *killed = start(swap), *other = start(swap);
   ask(maker, "alloc 0 67108864", NULL);
   share(maker, 0, handle);

@@ -135,16 +135,14 @@ static struct block *block_of(struct space *space, const struct lease *lease) {
   return block ? block : lent_find(space->newest, lease->name);
 }
 
-/* A user's, whose block is there. True: it is over, as the memory stays, on other users' account. */
-static bool part(struct space *space, struct lease *lease, enum lease_byte byte) {
-  struct block *block = block_of(space, lease);
+/* A user's, whose block is there. */
+static void part(struct space *space, struct lease *lease, enum lease_byte byte) {
   if (byte == LEASE_MAY_PART)
     lease_say(&lease->other, byte);
-  if (byte != LEASE_HAS_PARTED)
-    return false;
+  if (byte != LEASE_HAS_PARTED || lease->parted)
+    return;
   lease->parted = true;
-  lease_drop_user(space, block);
-  return block->lent.users;
+  lease_drop_user(space, block_of(space, lease));
 }
 
 /* By its word; or of a process that can't be seen, by the end of the connection. */
@@ -154,9 +152,11 @@ static bool is_over(struct space *space, struct lease *lease) {
     return false;
   bool ours = descriptor_is_ours(&lease->other);
   ssize_t n = ours ? recv(lease->other.fd, &byte, 1, MSG_DONTWAIT) : 0;
+  if (n > 0 && (!lease->user || byte == LEASE_CLOSED))
+    return true;
   if (n > 0)
-    return !lease->user || byte == LEASE_CLOSED || part(space, lease, (enum lease_byte)byte);
-  if (n < 0 && errno == EAGAIN)
+    part(space, lease, (enum lease_byte)byte);
+  if (n > 0 || (n < 0 && errno == EAGAIN))
     return false;
   descriptor_hang_up(&lease->other);
   return lease->parted || !lease->pid;
