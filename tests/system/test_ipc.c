@@ -167,21 +167,6 @@ TEST(what_is_shared_leaves_for_another_job) {
   end(maker, user);
 }
 
-/* It takes seconds to leave, for which nobody takes its room. */
-TEST(what_is_shared_leaves_slowly) {
-  char handle[LINE];
-  begin_exactly("on", "small,capacity=116MiB,copy_out_pinned_gbps=0.02", "112M");
-  struct process *maker = start(swap), *user = start(swap), *other = start(swap);
-  ask(maker, "alloc 0 67108864", NULL);
-  share(maker, 0, handle);
-  ask(user, opening(0, handle), NULL);
-  take_when_granted(other, "100000000");
-  CHECK(process_log_count(other, "the driver refuses") == 0, "it is told to have left, and has not");
-  ask(other, "verify 1 0", NULL);
-  process_finish(other);
-  end(maker, user);
-}
-
 /* Two blocks that two processes use beside their maker, and a fourth one that needs nearly all of the card:
  * who comes next, and what it does, is drawn. Each finds what all before it have done. */
 static void use_at_random(const char *mode, const char *card, const char *capacity) {
