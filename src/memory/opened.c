@@ -69,7 +69,7 @@ struct import {
   struct descriptor lease; /* fd is -1: there is none, or it has ended */
   bool orphan;             /* it has ended */
   bool user;               /* it makes way: its block counts as memory that can leave */
-  enum where where;        /* if it does; else HERE */
+  enum where where;        /* if it does; else HERE: otherwise `lease` is the worker's */
   bool moves;              /* the worker is at it: only that changes it, or ends it */
   uint64_t round;          /* the first look at what is closed that has met it; 0: none */
   bool counts;             /* the bytes of its block are booked, for all imports of the block */
@@ -230,7 +230,7 @@ nfds_t opened_leases(struct pollfd *awaited, nfds_t most) {
   nfds_t count = 0;
   lock_take(&lock);
   for (const struct import *import = imports; import && count < most; import = import->next)
-    if (import->lease.fd >= 0 && import->where == HERE)
+    if (import->where == HERE && import->lease.fd >= 0)
       awaited[count++] = (struct pollfd){.fd = import->lease.fd, .events = POLLIN};
   lock_release(&lock);
   return count;
