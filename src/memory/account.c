@@ -107,6 +107,11 @@ void account_change(const struct allocation *allocation, uint64_t reserved_bytes
   budget_release(allocation->device, allocation->backing, had > after.bytes ? had - after.bytes : 0);
 }
 
+static _Atomic uint64_t opened[DEVICES];
+
+uint64_t account_opened_bytes(CUdevice device) { return atomic_load(&opened[device]); }
+void account_opened(CUdevice device, uint64_t more_bytes) { atomic_fetch_add(&opened[device], more_bytes); }
+
 uint64_t account_away_bytes(CUdevice device) { return atomic_load(&away[device]); }
 
 uint64_t account_unified_bytes(CUdevice device) {
@@ -133,5 +138,7 @@ static void forget(void) {
   ledger_fork_child(&account_objects);
   for (int i = 0; i < DEVICES; i++)
     atomic_store(&away[i], 0);
+  for (int i = 0; i < DEVICES; i++)
+    atomic_store(&opened[i], 0);
 }
 IN_FORKED_CHILD(forget);

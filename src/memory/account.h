@@ -41,6 +41,11 @@ void account_change(const struct allocation *allocation, uint64_t reserved_bytes
 /* Converted and other movable bytes believed to be in host memory. */
 uint64_t account_away_bytes(CUdevice device);
 
+/* What other processes have made and this one has open, as far as it can leave (opened.h): on the card. More
+ * of it is. */
+uint64_t account_opened_bytes(CUdevice device);
+void account_opened(CUdevice device, uint64_t more_bytes);
+
 /* Unified memory, converted or the program's own, that is believed to be on the card. */
 uint64_t account_unified_bytes(CUdevice device);
 

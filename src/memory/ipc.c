@@ -207,6 +207,8 @@ static void lend_fetched(struct late *late) {
     give_all(&late->name, true, &late->other);
   else
     lending_end(&late->name, false, true, &late->other);
+  if (err == -ENOENT)
+    lease_say(&late->other, LEASE_GONE);
 }
 
 static void *lend_late(void *argument) {
@@ -250,6 +252,8 @@ static void answer(const struct lent_name *name, bool user, struct descriptor *o
     answer_late(name, user, other);
   else if (err == -EINPROGRESS && !answer_late(name, user, other))
     lending_end(name, false, user, other);
+  else if (err == -ENOENT && user)
+    lease_say(other, LEASE_GONE);
 }
 
 static void serve(struct descriptor *other) {

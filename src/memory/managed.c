@@ -507,7 +507,8 @@ static CUresult move_by_plan(struct mover *mover, uint64_t bytes) {
 /* No more comes in than the card holds: the rest would only push out what has just come. */
 static uint64_t card_room_bytes(CUdevice device) {
   uint64_t card = device_card_bytes(device);
-  uint64_t taken = budget_pinned_bytes(device) + backend_swap.resident_bytes(device);
+  uint64_t taken =
+      budget_pinned_bytes(device) + backend_swap.resident_bytes(device) + account_opened_bytes(device);
   return taken < card ? card - taken : 0;
 }
 

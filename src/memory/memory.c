@@ -109,9 +109,13 @@ enum memory_progress memory_step(CUdevice device, uint64_t room_bytes, struct me
     if (way[i].made && (way[i].progress = step(device, i, room_bytes, moved)) == MEMORY_MOVED)
       return MEMORY_MOVED;
   }
-  for (int i = 1; i < KINDS && progress == MEMORY_SETTLED; i++)
+  bool waits = false;
+  for (int i = 1; i < KINDS && progress == MEMORY_SETTLED; i++) {
     progress = way[i].made ? way[i].progress : step(device, i, room_bytes, moved);
-  return progress;
+    waits |= progress == MEMORY_WAITS;
+    progress = progress == MEMORY_WAITS ? MEMORY_SETTLED : progress;
+  }
+  return waits && progress == MEMORY_SETTLED ? MEMORY_MOVED : progress;
 }
 
 struct gs_pass memory_pass(CUdevice device) {

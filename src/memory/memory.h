@@ -42,6 +42,7 @@ struct memory_moved {
 enum memory_progress {
   MEMORY_SETTLED, /* nothing to do for this room */
   MEMORY_MOVED,   /* something was done; there may be more */
+  MEMORY_WAITS,   /* a backend's: another process has to do something; to the caller it is MEMORY_MOVED */
   MEMORY_SHORT,   /* the card has less than the room says */
   MEMORY_FAILED,  /* the driver does not work any more (a dead context, the end of the process) */
 };

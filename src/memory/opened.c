@@ -32,7 +32,7 @@
 #define PATIENCE_NS (10 * NS_PER_S) /* with the process that has made the memory, for each of its packets */
 #define FOREVER_NS UINT64_MAX
 #define TURNS_MOST 20
-#define MOMENT_NS (10 * NS_PER_MS) /* for which the worker waits in a step */
+#define MOMENT_NS NS_PER_MS /* for which the worker waits in a step */
 
 bool ipc_await(const struct descriptor *other, short events, uint64_t patience_ns) {
   struct pollfd awaited = {.fd = other->fd, .events = events};
@@ -70,16 +70,17 @@ struct import {
   bool orphan;             /* it has ended */
   bool user;               /* it makes way: its block counts as memory that can leave */
   enum where where;        /* if it does; else HERE: otherwise `lease` is the worker's */
+  bool lost;               /* it is mapped nowhere */
   bool moves;              /* the worker is at it: only that changes it, or ends it */
   uint64_t round;          /* the first look at what is closed that has met it; 0: none */
   bool counts;             /* the bytes of its block are booked, for all imports of the block */
 };
 
 static struct lock lock = LOCK(LOCK_IPC);
-static struct import *imports;                                     /* under the lock */
-static struct condition moved;                                     /* the worker has moved one */
-static _Atomic uint64_t users_bytes[DEVICES], here_bytes[DEVICES]; /* of those that make way; on the card */
-static bool is_open[DEVICES], is_dead[DEVICES];                    /* under the lock */
+static struct import *imports;                /* under the lock */
+static struct condition moved;                /* the worker has moved one */
+static _Atomic uint64_t users_bytes[DEVICES]; /* of those that make way; on the card: account_opened_bytes */
+static bool is_open[DEVICES], is_dead[DEVICES]; /* under the lock */
 static void (*_Atomic watch)(void);
 
 void opened_set_watch(void (*by)(void)) { atomic_store(&watch, by); }
@@ -90,15 +91,17 @@ static void call_watch(void) {
     by();
 }
 
+static uint64_t resident_bytes(CUdevice device) { return account_opened_bytes(device); }
+
 static bool is_there(const struct import *import) { return import->where != AWAY; }
 
 /* With the lock held. */
 static void put(struct import *import, enum where where) {
   if (import->user && is_there(import))
-    atomic_fetch_sub(&here_bytes[import->device], import->block_bytes);
+    account_opened(import->device, -import->block_bytes);
   import->where = where;
   if (import->user && is_there(import))
-    atomic_fetch_add(&here_bytes[import->device], import->block_bytes);
+    account_opened(import->device, import->block_bytes);
 }
 
 /* With the lock held. The caller sees to the books. */
@@ -112,7 +115,7 @@ static void stop_making_way(struct import *import) {
 /* Of so many bytes that are about to come, and of which no import is listed yet. */
 static void count_coming(CUdevice device, uint64_t bytes) {
   atomic_fetch_add(&users_bytes[device], bytes);
-  atomic_fetch_add(&here_bytes[device], bytes);
+  account_opened(device, bytes);
 }
 static _Atomic uint64_t ungranted; /* devices with orphans that the daemon does not count yet */
 
@@ -199,11 +202,12 @@ struct refund {
 
 /* The maker sends nothing: what can be read is the end. What the program has closed tells nothing. */
 static void look_at(struct import *import, struct refund *refund) {
-  if (import->where != HERE)
+  if (import->where != HERE || import->moves)
     return;
-  if (!descriptor_is_ours(&import->lease)) {
+  if (!descriptor_is_ours(&import->lease) && !import->user) {
     import->lease = DESCRIPTOR_NONE;
-  } else if (recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
+  } else if (!descriptor_is_ours(&import->lease) ||
+             recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
     descriptor_hang_up(&import->lease);
     import->orphan = true;
     refund->bytes[import->device] += import->user ? import->block_bytes : 0;
@@ -378,8 +382,12 @@ static CUresult fetch(struct import *import, CUdevice current, bool user) {
     return result;
   }
   bool leased = take_lease(import, &other, user);
+  if (!leased && user) {
+    import->lease = other; /* the maker may have kept it */
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   descriptor_hang_up(&other);
-  return leased || !user ? open_up(import, current) : CUDA_ERROR_NOT_SUPPORTED;
+  return open_up(import, current);
 }
 
 /* What has come goes. */
@@ -397,8 +405,8 @@ static void begin_anew(struct import *import) {
 static bool await_room(CUdevice device, uint64_t bytes) {
   for (unsigned tries = 0; tries < TURNS_MOST; tries++) {
     uint64_t unified = device_can_page(device) ? 0 : account_unified_bytes(device);
-    uint64_t there = budget_pinned_bytes(device) + backend_swap.resident_bytes(device) +
-                     atomic_load(&here_bytes[device]) + unified;
+    uint64_t there =
+        budget_pinned_bytes(device) + backend_swap.resident_bytes(device) + resident_bytes(device) + unified;
     if (there + bytes <= memory_port.room_bytes(device))
       return true;
     gate_enter_reaching(NULL, sharing_devices(device));
@@ -437,7 +445,7 @@ static bool enter(const struct import *import) {
                              .context = import->context,
                              .device = import->device,
                              .origin = ORIGIN_OBJECT,
-                             .stays = true};
+                             .stays = !import->user};
   blocks_note_range(import->base, import->block_bytes);
   return account_add(&account_addresses, &entry) == 0;
 }
@@ -450,7 +458,7 @@ static void leave(const struct import *import) {
 /* With the lock held: what the handle is open as already, in this context. */
 static struct import *find(const struct ipc_handle *handle, CUcontext context) {
   struct import *import = imports;
-  while (import && (!import->references || import->context != context ||
+  while (import && (!import->references || import->lost || import->context != context ||
                     memcmp(&import->handle, handle, sizeof *handle) != 0))
     import = import->next;
   return import;
@@ -526,7 +534,7 @@ static bool opened_may_leave(const struct import *import) {
 
 /* With the lock held: what the worker is to do. NULL: nothing. */
 static struct import *next_step(CUdevice device, uint64_t room_bytes) {
-  uint64_t here = atomic_load(&here_bytes[device]);
+  uint64_t here = resident_bytes(device);
   struct import *next = NULL;
   for (struct import *import = imports; import; import = import->next) {
     if (!import->user || import->device != device)
@@ -594,6 +602,7 @@ static void lose(struct import *import) {
   descriptor_hang_up(&import->lease);
   lock_take(&lock);
   stop_making_way(import);
+  import->lost = true;
   lock_release(&lock);
   budget_release(import->device, BACKING_SWAP, import->block_bytes);
 }
@@ -601,23 +610,29 @@ static void lose(struct import *import) {
 static void come(struct import *import) {
   const struct ipc_request request = request_of(&import->handle, true);
   struct descriptor maker = abstract_connect(ipc_name(import->handle.number));
-  if (maker.fd < 0 && errno == EAGAIN) {
-    clock_sleep(MOMENT_NS);
-    return;
-  }
-  import->lease = maker;
-  put_locked(import, COMING);
-  if (maker.fd < 0 || !abstract_is_trusted(&maker, 0) ||
-      send(maker.fd, &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof request)
+  if (maker.fd < 0 && errno == ECONNREFUSED) {
     lose(import);
+  } else if (maker.fd < 0 || !abstract_is_trusted(&maker, 0) ||
+             send(maker.fd, &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) !=
+                 (ssize_t)sizeof request) {
+    descriptor_hang_up(&maker);
+    clock_sleep(MOMENT_NS);
+  } else {
+    import->lease = maker;
+    put_locked(import, COMING);
+  }
 }
 
-/* False: it is not to be had. */
+/* False: it is not to be had now. */
 static bool take_next(struct import *import) {
   struct lent_note note;
   CUmemGenericAllocationHandle piece;
   CUresult result;
   ssize_t n = passing_borrow(&import->lease, &note, sizeof note, &piece, &result);
+  if (n == 1 && *(const char *)&note == LEASE_GONE) {
+    lose(import);
+    return true;
+  }
   if (n == 1) /* it takes longer */
     return true;
   if (result == CUDA_SUCCESS) {
@@ -628,18 +643,32 @@ static bool take_next(struct import *import) {
   return result == CUDA_SUCCESS;
 }
 
-static void take_more(struct import *import, struct memory_moved *moved_bytes) {
+/* The maker sees that it need not go on. It is asked again. */
+static void turn_back(struct import *import) {
+  if (import->mapped_bytes)
+    driver.cuMemUnmap(import->base, import->mapped_bytes);
+  import->mapped_bytes = 0;
+  lease_close(&import->lease);
+  put_locked(import, AWAY);
+  clock_sleep(MOMENT_NS);
+}
+
+static void take_more(struct import *import, bool leaves, struct memory_moved *moved_bytes) {
   char byte;
+  if (leaves) {
+    turn_back(import);
+    return;
+  }
   if (import->mapped_bytes < import->block_bytes) {
     if (ipc_await(&import->lease, POLLIN, MOMENT_NS) && !take_next(import))
-      lose(import);
+      turn_back(import);
     return;
   }
   int heard = hear(&import->lease, &byte);
   if (heard < 0)
     return;
   if (heard == 0 || byte != LEASE_OF_USER || open_up(import, import->device) != CUDA_SUCCESS) {
-    lose(import);
+    turn_back(import);
     return;
   }
   put_locked(import, HERE);
@@ -663,7 +692,7 @@ static void advance(struct import *import, bool leaves, struct memory_moved *mov
     come(import);
     break;
   case COMING:
-    take_more(import, moved_bytes);
+    take_more(import, leaves, moved_bytes);
     break;
   }
 }
@@ -683,37 +712,45 @@ static void await_steps(void) {
 static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved_bytes) {
   lock_take(&lock);
   struct import *import = is_open[device] ? NULL : next_step(device, room_bytes);
-  bool leaves = atomic_load(&here_bytes[device]) > room_bytes;
+  bool leaves = resident_bytes(device) > room_bytes;
   if (import)
     import->moves = true;
   lock_release(&lock);
   if (!import)
     return MEMORY_SETTLED;
+  enum where where = import->where;
+  uint64_t mapped_bytes = import->mapped_bytes;
   CUstreamCaptureMode mode = capture_relax();
   advance(import, leaves, moved_bytes);
   capture_unrelax(mode);
   lock_take(&lock);
+  bool waits = import->where == where && import->mapped_bytes == mapped_bytes;
   import->moves = false;
   condition_wake_all(&moved);
   lock_release(&lock);
-  return MEMORY_MOVED;
+  call_watch(); /* nobody has looked at its lease meanwhile */
+  return waits ? MEMORY_WAITS : MEMORY_MOVED;
 }
 
-static uint64_t resident_bytes(CUdevice device) { return atomic_load(&here_bytes[device]); }
 static uint64_t needed_bytes(CUdevice device) { return atomic_load(&users_bytes[device]); }
 bool opened_makes_way(CUdevice device) { return needed_bytes(device); }
 
-static bool open_device(CUdevice device, bool enough, bool waits) {
+static bool may_open(CUdevice device, bool enough, bool waits) {
   (void)enough, (void)waits;
   lock_take(&lock);
   struct import *import = imports;
   while (import && (!import->user || import->device != device || import->where == HERE))
     import = import->next;
-  is_open[device] |= !import || is_dead[device];
-  is_dead[device] = false;
-  bool open = is_open[device];
+  bool open = !import || is_dead[device];
   lock_release(&lock);
   return open;
+}
+
+static void opened(CUdevice device) {
+  lock_take(&lock);
+  is_open[device] = true;
+  is_dead[device] = false;
+  lock_release(&lock);
 }
 
 static void give_up(CUdevice device) {
@@ -725,7 +762,7 @@ static void give_up(CUdevice device) {
 static void close_device(CUdevice device, bool drained) {
   (void)drained;
   lock_take(&lock);
-  is_open[device] = false;
+  is_open[device] = is_dead[device] = false;
   lock_release(&lock);
 }
 
@@ -735,7 +772,8 @@ const struct backend backend_opened = {
     .resident_bytes = resident_bytes,
     .needed_bytes = needed_bytes,
     .step = step,
-    .open = open_device,
+    .open = may_open,
+    .opened = opened,
     .close = close_device,
     .give_up = give_up,
 };
@@ -864,7 +902,6 @@ static void forget(void) {
   moved = (struct condition){0};
   for (CUdevice device = 0; device < DEVICES; device++) {
     atomic_store(&users_bytes[device], 0);
-    atomic_store(&here_bytes[device], 0);
     is_open[device] = is_dead[device] = false;
   }
   atomic_store(&ungranted, 0);

@@ -647,6 +647,34 @@ TEST(it_is_counted_once_there_is_room) {
   end(other, user);
 }
 
+/* Two that use each other's memory, and both must go for a third one. */
+TEST(what_two_have_of_each_other_leaves) {
+  char handle[LINE], order[LINE];
+  begin_exactly("on", "small,capacity=148MiB", "144M");
+  struct process *one = start(swap), *two = start(swap), *other = start(swap);
+  ask(one, "alloc 0 37748736", NULL);
+  ask(two, "alloc 1 37748736", NULL);
+  share(one, 0, handle);
+  ask(two, opening(0, handle), NULL);
+  share(two, 1, handle);
+  ask(one, opening(1, handle), NULL);
+  take_when_granted(other, "134217728");
+  for (int i = 1; i < 6; i++) {
+    ask(one, "add 1 1", NULL);
+    ask(other, "add 1 1", NULL);
+    ask(two, "add 0 1", NULL);
+    for (int slot = 0; slot < 2; slot++) {
+      snprintf(order, sizeof order, "verify %d %d", slot, i);
+      ask(one, order, NULL);
+      ask(two, order, NULL);
+    }
+    snprintf(order, sizeof order, "verify 1 %d", i);
+    ask(other, order, NULL);
+  }
+  process_finish(other);
+  end(one, two);
+}
+
 /* A user that goes while it is away, one that is killed as it has it, and a maker that frees it. */
 TEST(users_come_and_go) {
   char handle[LINE];

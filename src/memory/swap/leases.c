@@ -46,11 +46,12 @@ struct block *lent_find(struct block *newest, uint64_t name) {
 
 bool lease_begin(struct block *block, const struct descriptor *other, bool user) {
   struct lease **list = &leases[space_number(block->space)];
-  struct lease *new = descriptor_may_stay(other, DESCRIPTOR_LEASE) ? malloc(sizeof *new) : NULL;
+  pid_t pid = abstract_other(other);
+  bool keeps = descriptor_may_stay(other, DESCRIPTOR_LEASE) && (pid || !user);
+  struct lease *new = keeps ? malloc(sizeof *new) : NULL;
   if (!new)
     return false;
-  *new = (struct lease){
-      .next = *list, .name = block->lent.name, .other = *other, .pid = abstract_other(other), .user = user};
+  *new = (struct lease){.next = *list, .name = block->lent.name, .other = *other, .pid = pid, .user = user};
   *list = new;
   return true;
 }

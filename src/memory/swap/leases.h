@@ -26,6 +26,7 @@ enum lease_byte {
   LEASE_MAY_PART = 1,
   LEASE_HAS_PARTED = 2,
   LEASE_OF_USER = 3, /* the maker: it is a user's lease */
+  LEASE_GONE = 4,    /* the maker, to a user: there is no such block any more */
 };
 
 /* The block of this name (struct lent), in a list of a space. NULL: it is not there. With the space's lock

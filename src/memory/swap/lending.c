@@ -83,10 +83,12 @@ static void note_use(struct block *block) {
 }
 
 static CUresult look_at(struct space *space, struct block *block) {
+  CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
   mover_finish_block(space, block);
   bool can = can_be_lent(block);
   space_unlock(space);
+  capture_unrelax(mode);
   return can ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -126,6 +128,7 @@ static bool take_back(struct space *space, struct block *block) {
 
 static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any, bool *back) {
   uint64_t next_ns = UINT64_MAX;
+  CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
   for (struct block *block = space->held, *older; block; block = older) {
     older = block->older;
@@ -145,6 +148,7 @@ static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any, bool 
     leases_end_parted(space);
   *back |= leases_have_parted(space);
   space_unlock(space);
+  capture_unrelax(mode);
   return next_ns;
 }
 
@@ -197,6 +201,7 @@ int lending_begin(const struct lent_name *name, bool user, CUdeviceptr *allocati
   if (name->space >= SPACES || !name->name)
     return -ENOENT;
   struct space *space = space_at(name->space);
+  CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
   struct block *block = find(space, name->name);
   int err = !block ? -ENOENT : user ? begin_for_user(space, block) : is_pinned(block) ? 0 : -EAGAIN;
@@ -204,6 +209,7 @@ int lending_begin(const struct lent_name *name, bool user, CUdeviceptr *allocati
     block->lent.lenders++;
   *allocation = block ? block->base + name->at * UNIT_BYTES : 0;
   space_unlock(space);
+  capture_unrelax(mode);
   return err;
 }
 
@@ -226,6 +232,7 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
 int lending_await(const struct lent_name *name) {
   struct space *space = space_at(name->space);
   memory_port.order_moves(space->device);
+  CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
   struct block *block = find(space, name->name);
   if (block && !block_is_there(block)) {
@@ -236,6 +243,7 @@ int lending_await(const struct lent_name *name) {
   }
   int err = !block ? -ENOENT : block_is_there(block) ? 0 : -EINPROGRESS;
   space_unlock(space);
+  capture_unrelax(mode);
   return err;
 }
 
@@ -260,6 +268,13 @@ void lending_end(const struct lent_name *name, bool given, bool user, struct des
 }
 
 /* ---- users ---- */
+
+void lending_take_unused(struct space *space) {
+  for (struct block *block = space->held, *older; block; block = older) {
+    older = block->older;
+    take_back(space, block);
+  }
+}
 
 void lending_set_aside(struct space *space) {
   for (struct block *block = space->users ? space->newest : NULL, *older; block; block = older) {

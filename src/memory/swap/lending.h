@@ -68,7 +68,10 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
  * has to begin anew as none. */
 void lending_end(const struct lent_name *name, bool given, bool user, struct descriptor *to);
 
-/* The process is to make way, or is not to run: blocks with users are set aside. With the mutex held. */
+/* What no user has any more is the process' own again. With the mutex held. */
+void lending_take_unused(struct space *space);
+
+/* The process is to make way: blocks with users are set aside. With the mutex held. */
 void lending_set_aside(struct space *space);
 
 /* A block that users wait for; NULL: there is none. With the mutex held. */

@@ -485,6 +485,7 @@ static enum memory_progress fetch(struct space *space, struct block *block, uint
 }
 
 enum memory_progress mover_fetch(struct space *space, struct block *block, uint64_t *short_bytes) {
+  space->dead = false;
   CUresult result = window_enter(&space->mover);
   if (result != CUDA_SUCCESS)
     return fail(space, result);

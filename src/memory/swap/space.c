@@ -19,7 +19,6 @@ static void set_up(void) {
                                .device = (CUdevice)(i % DEVICES),
                                .backing = stays ? BACKING_PINNED_SMALL : BACKING_SWAP,
                                .open = stays,
-                               .room_bytes = UINT64_MAX,
                                .closings = 1,
                                .drained = true};
   }

@@ -165,7 +165,6 @@ struct space {
   struct block *restore_from; /* no older block has FRESH or AWAY ones */
   uint64_t next_age;
   unsigned users;           /* of its blocks */
-  uint64_t room_bytes;      /* of the last step */
   uint64_t missing_bytes;   /* in pieces that are not RESIDENT */
   uint64_t shared_bytes;    /* of shared blocks */
   struct block *spares;     /* without allocations, kept for the next ones; the newest first */

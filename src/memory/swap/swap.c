@@ -81,7 +81,7 @@ static bool arrive(struct arrival *arrival, CUresult *result) {
   uint64_t unified = account_unified_bytes(space->device),
            makes_way = device_can_page(space->device) ? unified : 0;
   space_lock(space);
-  uint64_t others = budget_pinned_bytes(space->device); /* lending changes these with the lock */
+  uint64_t others = budget_pinned_bytes(space->device) + account_opened_bytes(space->device);
   arrival->lacks_bytes = fresh_bytes(arrival->block);
   arrival->full_bytes = others + unified + atomic_load(&space->resident_bytes) + arrival->lacks_bytes;
   arrival->need_bytes = arrival->full_bytes - makes_way;
@@ -300,7 +300,7 @@ static enum memory_progress move(struct space *space, uint64_t room_bytes, uint6
 /* What others use makes way at once, and comes for them before what this process lacks itself. */
 static enum memory_progress move_shared(struct space *space, uint64_t room_bytes, uint64_t *short_bytes) {
   uint64_t lacking_bytes = 0;
-  space->room_bytes = room_bytes;
+  lending_take_unused(space);
   if (atomic_load(&space->resident_bytes) > room_bytes)
     lending_set_aside(space);
   struct block *wanted = atomic_load(&space->resident_bytes) > room_bytes ? NULL : lending_wanted(space);
@@ -365,7 +365,7 @@ static bool open_space(CUdevice device, bool enough, bool waits) {
     space_lock(space);
   else if (!space_try_lock(space))
     return false;
-  if (waits || !space->looks.count)
+  if (waits || (!space->looks.count && !space->mover.count))
     return open_and_unlock(space);
   space_unlock(space);
   return false;
