@@ -650,7 +650,7 @@ TEST(it_is_counted_once_there_is_room) {
 /* Two that use each other's memory, and both must go for a third one. */
 TEST(what_two_have_of_each_other_leaves) {
   char handle[LINE], order[LINE];
-  begin_exactly("on", "small,capacity=148MiB", "144M");
+  begin_exactly("on", "small,capacity=84MiB", "80M");
   struct process *one = start(swap), *two = start(swap), *other = start(swap);
   ask(one, "alloc 0 37748736", NULL);
   ask(two, "alloc 1 37748736", NULL);
@@ -658,8 +658,8 @@ TEST(what_two_have_of_each_other_leaves) {
   ask(two, opening(0, handle), NULL);
   share(two, 1, handle);
   ask(one, opening(1, handle), NULL);
-  take_when_granted(other, "134217728");
-  for (int i = 1; i < 6; i++) {
+  take_when_granted(other, "67108864");
+  for (int i = 1; i < 3; i++) {
     ask(one, "add 1 1", NULL);
     ask(other, "add 1 1", NULL);
     ask(two, "add 0 1", NULL);
