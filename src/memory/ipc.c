@@ -32,6 +32,7 @@
 #include "gate/gate.h"
 #include "memory/account.h"
 #include "memory/backend.h"
+#include "memory/budget.h"
 #include "memory/forked.h"
 #include "memory/opened.h"
 #include "memory/sharing.h"
@@ -47,6 +48,7 @@
 #define ACCEPT_AGAIN_NS (10 * NS_PER_MS)
 #define ASK_AGAIN_NS (500 * NS_PER_MS) /* the daemon has refused what is there already */
 #define WAITING_MOST 64                /* connections that are not accepted yet */
+#define CLOSED_MS 2000u                /* what the program closes poll(2) keeps open, and says nothing */
 #define WATCHED_MOST 512 /* leases at a time: others are looked at once some of these have ended */
 
 static struct lock lock = LOCK(LOCK_IPC);
@@ -265,12 +267,36 @@ static void serve(struct descriptor *other) {
   descriptor_hang_up(other);
 }
 
+static _Atomic uint64_t ungranted; /* devices with pinned memory that the daemon does not count yet */
+static _Atomic bool asking;        /* a thread does */
+
+/* The daemon may count the bytes of another process, which has ended, for a moment still. Or there is no room
+ * now, or a limit. */
+static void *ask_for_noted(void *unused) {
+  thread_begin("gpushare-ask");
+  for (CUdevice device = 0; device < DEVICES; device++)
+    if (atomic_load(&ungranted) >> device & 1 && budget_ask(device))
+      atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device));
+  atomic_store(&asking, false);
+  return unused;
+}
+
+/* Others that open memory don't wait for the daemon's answer. */
+static void ask(uint64_t noted) {
+  atomic_fetch_or(&ungranted, noted);
+  if (atomic_load(&ungranted) && !atomic_exchange(&asking, true) &&
+      thread_start(NULL, ask_for_noted, NULL) < 0)
+    atomic_store(&asking, false);
+}
+
 /* What only time tells is looked at then. */
 static int look_at_all(bool watches_all) {
+  uint64_t noted = 0;
   bool some_lost = leases_look();
-  bool some_refused = opened_look();
-  uint64_t now_ns = clock_now_ns(), next_ns = lending_let_go(now_ns);
-  if (some_refused || some_lost || !watches_all)
+  opened_look(&noted);
+  uint64_t now_ns = clock_now_ns(), next_ns = lending_let_go(now_ns, &noted);
+  ask(noted);
+  if (atomic_load(&ungranted) || some_lost || !watches_all)
     next_ns = next_ns < now_ns + ASK_AGAIN_NS ? next_ns : now_ns + ASK_AGAIN_NS;
   return next_ns == UINT64_MAX ? -1 : (int)((next_ns - now_ns) / NS_PER_MS) + 1;
 }
@@ -284,6 +310,8 @@ static void *run(void *argument) {
   while (descriptor_is_ours(&own.listening)) {
     nfds_t leases = opened_leases(awaited + 1, WATCHED_MOST);
     leases += leases_list(awaited + 1 + leases, WATCHED_MOST - leases);
+    if (leases && (unsigned)patience_ms > CLOSED_MS)
+      patience_ms = CLOSED_MS;
     int ready = poll(awaited, 1 + leases, patience_ms);
     if (ready < 0 || !descriptor_is_ours(&own.listening))
       continue;
@@ -432,5 +460,7 @@ static void forget(void) {
   lates = NULL;
   holding = (struct gate_call){NULL, 0};
   held = (struct condition){0};
+  atomic_store(&ungranted, 0);
+  atomic_store(&asking, false);
 }
 IN_FORKED_CHILD(forget);

@@ -78,7 +78,8 @@ struct import {
 
 static struct lock lock = LOCK(LOCK_IPC);
 static struct import *imports;                /* under the lock */
-static struct condition moved;                /* the worker has moved one */
+static struct condition moved;                /* the worker has moved one, or may again */
+static unsigned enders;                       /* under the lock: threads for which it waits */
 static _Atomic uint64_t users_bytes[DEVICES]; /* of those that make way; on the card: account_opened_bytes */
 static bool is_open[DEVICES], is_dead[DEVICES]; /* under the lock */
 static void (*_Atomic watch)(void);
@@ -117,7 +118,6 @@ static void count_coming(CUdevice device, uint64_t bytes) {
   atomic_fetch_add(&users_bytes[device], bytes);
   account_opened(device, bytes);
 }
-static _Atomic uint64_t ungranted; /* devices with orphans that the daemon does not count yet */
 
 static bool is_same_block(const struct import *import, const struct import *other) {
   const struct ipc_handle *handle = &import->handle, *like = &other->handle;
@@ -157,7 +157,7 @@ static void pass_count(const struct import *of) {
 }
 
 /* The bytes are booked without the lock, as the daemon may have to be told. Meanwhile the import may end. */
-static bool count_one(void) {
+static bool count_one(uint64_t *noted) {
   struct import seen;
   lock_take(&lock);
   struct import *import = find_uncounted();
@@ -171,28 +171,9 @@ static bool count_one(void) {
       "from now on",
       seen.device, (unsigned long long)seen.block_bytes);
   budget_note(seen.device, BACKING_PINNED_SHARED, seen.block_bytes);
-  atomic_fetch_or(&ungranted, UINT64_C(1) << seen.device);
+  *noted |= UINT64_C(1) << seen.device;
   pass_count(&seen);
   return true;
-}
-
-static _Atomic bool asking; /* a thread does */
-
-/* The daemon may count the maker's bytes for a moment still. Or there is no room now, or a limit. */
-static void *ask_for_orphans(void *unused) {
-  thread_begin("gpushare-ask");
-  for (CUdevice device = 0; device < DEVICES; device++)
-    if (atomic_load(&ungranted) >> device & 1 && budget_ask(device))
-      atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device));
-  atomic_store(&asking, false);
-  return unused;
-}
-
-/* Others that open memory don't wait for the daemon's answer. */
-static void ask(void) {
-  if (atomic_load(&ungranted) && !atomic_exchange(&asking, true) &&
-      thread_start(NULL, ask_for_orphans, NULL) < 0)
-    atomic_store(&asking, false);
 }
 
 /* Bytes that are to be given back without the lock. */
@@ -200,34 +181,32 @@ struct refund {
   uint64_t bytes[DEVICES];
 };
 
-/* The maker sends nothing: what can be read is the end. What the program has closed tells nothing. */
+/* The maker sends nothing: what can be read is the end. What the program has closed tells nothing: the maker
+ * counts that as pinned until this process ends. */
 static void look_at(struct import *import, struct refund *refund) {
-  if (import->where != HERE || import->moves)
+  bool ours = descriptor_is_ours(&import->lease);
+  if (import->where != HERE || import->moves ||
+      (ours && recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN))
     return;
-  if (!descriptor_is_ours(&import->lease) && !import->user) {
-    import->lease = DESCRIPTOR_NONE;
-  } else if (!descriptor_is_ours(&import->lease) ||
-             recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
+  if (ours)
     descriptor_hang_up(&import->lease);
-    import->orphan = true;
-    refund->bytes[import->device] += import->user ? import->block_bytes : 0;
-    if (import->user)
-      stop_making_way(import);
-  }
+  import->lease = DESCRIPTOR_NONE;
+  import->orphan |= ours;
+  refund->bytes[import->device] += import->user ? import->block_bytes : 0;
+  if (import->user)
+    stop_making_way(import);
 }
 
-bool opened_look(void) {
+void opened_look(uint64_t *noted) {
   struct refund refund = {{0}};
   lock_take(&lock);
   for (struct import *import = imports; import; import = import->next)
     look_at(import, &refund);
   lock_release(&lock);
-  while (count_one())
+  while (count_one(noted))
     ;
   for (CUdevice device = 0; device < DEVICES; device++)
     budget_release(device, BACKING_SWAP, refund.bytes[device]);
-  ask();
-  return atomic_load(&ungranted);
 }
 
 nfds_t opened_leases(struct pollfd *awaited, nfds_t most) {
@@ -700,6 +679,7 @@ static void advance(struct import *import, bool leaves, struct memory_moved *mov
 /* With the lock held: nothing moves. */
 static void await_steps(void) {
   struct import *import = imports;
+  enders++;
   while (import)
     if (import->moves) {
       condition_wait(&moved, &lock, UINT64_MAX);
@@ -707,10 +687,14 @@ static void await_steps(void) {
     } else {
       import = import->next;
     }
+  enders--;
+  condition_wake_all(&moved);
 }
 
 static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved_bytes) {
   lock_take(&lock);
+  while (enders)
+    condition_wait(&moved, &lock, UINT64_MAX);
   struct import *import = is_open[device] ? NULL : next_step(device, room_bytes);
   bool leaves = resident_bytes(device) > room_bytes;
   if (import)
@@ -900,12 +884,11 @@ static void forget(void) {
     descriptor_close(&import->lease);
   imports = NULL;
   moved = (struct condition){0};
+  enders = 0;
   for (CUdevice device = 0; device < DEVICES; device++) {
     atomic_store(&users_bytes[device], 0);
     is_open[device] = is_dead[device] = false;
   }
-  atomic_store(&ungranted, 0);
-  atomic_store(&asking, false);
   atomic_store(&ending, false);
 }
 IN_FORKED_CHILD(forget);

@@ -6,9 +6,9 @@
  * leave says when its room is free. To come back, it is asked for anew, at the same address. Other memory
  * that is opened stays on the card, and the maker counts it as pinned.
  *
- * If the maker ends, the memory is an orphan: this process counts it as pinned, once for each block, and asks
- * the daemon for that. If the maker ends, or frees the memory, while that has left, its contents are gone, as
- * CUDA IPC has it; work that touches it fails.
+ * If the maker ends, the memory is an orphan: this process counts it as pinned, once for each block. If the
+ * maker ends, or frees the memory, while that has left, its contents are gone, as CUDA IPC has it; work that
+ * touches it fails.
  *
  * Threading: any thread.
  */
@@ -58,8 +58,9 @@ bool opened_close(CUdeviceptr address);
 /* Leases to wait for, by poll(2): how many. */
 nfds_t opened_leases(struct pollfd *awaited, nfds_t most);
 
-/* Look at them. True: look again soon, the daemon has refused what is there already. */
-bool opened_look(void);
+/* Look at them. Devices where memory counts as pinned from now on are added to the mask: the daemon is to be
+ * asked (budget_ask). */
+void opened_look(uint64_t *noted);
 
 /* Whether there is memory that is to be there while the process runs. */
 bool opened_makes_way(CUdevice device);

@@ -706,6 +706,33 @@ TEST(users_come_and_go) {
   end(maker, user);
 }
 
+/* A user whose program has closed the connection can't make way, nor say that it has closed the memory: the
+ * maker counts that as pinned, until the process has ended. */
+TEST(a_user_that_has_closed_its_connection) {
+  char handle[LINE], other[LINE];
+  begin_exactly("on", "small,capacity=256MiB", "250M");
+  struct process *maker = start(swap), *user = start(swap);
+  ask(maker, "alloc 0 67108864", NULL);
+  ask(maker, "alloc 1 33554432", NULL);
+  share(maker, 0, handle);
+  share(maker, 1, other);
+  ask(user, opening(0, handle), NULL);
+  ask(user, "closefrom", NULL);
+  ask(user, opening(1, other), NULL);
+  await_counted(maker, 64 * MIB, "one can't make way");
+  await_counted(user, 0, "its maker counts it");
+  ask(user, "add 0 1", NULL);
+  ask(user, "close 0", NULL);
+  ask(maker, "verify 0 1", NULL);
+  ask(user, "closefrom", NULL);
+  ask(user, "close 1", NULL);
+  await_counted(maker, 96 * MIB, "nobody has said that they are closed");
+  process_kill(user);
+  await_counted(maker, 0, "the process has ended");
+  ask(maker, "verify 0 1", NULL);
+  end(maker, NULL);
+}
+
 /* It is away as its maker dies: who touches it meets an error, and nobody stands still. */
 TEST(a_maker_dies_while_it_is_away) {
   char handle[LINE], line[LINE];

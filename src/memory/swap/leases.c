@@ -146,6 +146,15 @@ static void part(struct space *space, struct lease *lease, enum lease_byte byte)
   lease_drop_user(space, block_of(space, lease));
 }
 
+/* A user whose connection is lost can't part any more: it is none. */
+static void pin(struct space *space, struct lease *lease) {
+  struct block *block = block_of(space, lease);
+  lease->user = false;
+  lease_drop_user(space, block);
+  block->lent.was_opened = true;
+  space->pins_due = true;
+}
+
 /* By its word; or of a process that can't be seen, by the end of the connection. */
 static bool is_over(struct space *space, struct lease *lease) {
   char byte = LEASE_CLOSED;
@@ -160,6 +169,8 @@ static bool is_over(struct space *space, struct lease *lease) {
   if (n > 0 || (n < 0 && errno == EAGAIN))
     return false;
   descriptor_hang_up(&lease->other);
+  if (lease->user && !lease->parted && lease->pid)
+    pin(space, lease);
   return lease->parted || !lease->pid;
 }
 

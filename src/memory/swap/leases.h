@@ -2,7 +2,7 @@
  * leases.h - which processes have a block open. A lease is the connection by which such a process has got the
  * memory (lending.h). It stays open until that process has closed the memory, which it says by a byte, or has
  * ended. If the connection ends otherwise, as the program has closed it, the lease stays until the process
- * has ended.
+ * has ended; and it is a user's no longer.
  *
  * A block that ends while there are leases stays on the card, as the driver keeps it for those processes. So
  * its bytes stay booked until the last of its leases ends. A user's lease ends with the block: the user

@@ -33,15 +33,13 @@ static bool can_be_lent(const struct block *block) { return block_is_there(block
 
 /* ---- holding ---- */
 
-/* With the mutex held. */
-static CUresult hold(struct space *space, struct block *block) {
-  mover_finish_block(space, block);
-  if (!can_be_lent(block))
-    return CUDA_ERROR_NOT_PERMITTED;
+/* With the mutex held. Block and books change together, as these say what the process' swap memory may have.
+ */
+static void hold(struct space *space, struct block *block) {
   if (!block->held)
     block_hold(space, block);
   block->aside = false;
-  return CUDA_SUCCESS;
+  budget_rebook(space->device, BACKING_SWAP, BACKING_PINNED_SHARED, block->bytes);
 }
 
 struct holding {
@@ -50,22 +48,21 @@ struct holding {
   CUresult result;
 };
 
-/* Block and books change together, as these say what the process' swap memory may have. */
-static void hold_booked(void *argument) {
+static void hold_granted(void *argument) {
   struct holding *holding = argument;
-  struct space *space = holding->space;
   CUstreamCaptureMode mode = capture_relax();
-  space_lock(space);
-  holding->result = hold(space, holding->block);
+  space_lock(holding->space);
+  mover_finish_block(holding->space, holding->block);
+  holding->result = can_be_lent(holding->block) ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
   if (holding->result == CUDA_SUCCESS)
-    budget_rebook(space->device, BACKING_SWAP, BACKING_PINNED_SHARED, holding->block->bytes);
-  space_unlock(space);
+    hold(holding->space, holding->block);
+  space_unlock(holding->space);
   capture_unrelax(mode);
 }
 
 static CUresult hold_if_granted(struct space *space, struct block *block) {
   struct holding holding = {.space = space, .block = block, .result = CUDA_ERROR_OUT_OF_MEMORY};
-  pin_or_trim(space->device, block->bytes, hold_booked, &holding);
+  pin_or_trim(space->device, block->bytes, hold_granted, &holding);
   return holding.result;
 }
 
@@ -126,14 +123,36 @@ static bool take_back(struct space *space, struct block *block) {
   return true;
 }
 
-static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any, bool *back) {
+struct changes {
+  bool pinned, less; /* bytes that count as pinned */
+  bool back;         /* the worker has something to do */
+};
+
+/* True: there was one. They are on the card already. */
+static bool hold_pinned(struct space *space, struct block *newest) {
+  bool any = false;
+  for (struct block *block = newest, *older; block; block = older) {
+    older = block->older;
+    if (is_pinned(block) || !leases_pin(block))
+      continue;
+    mover_finish_block(space, block);
+    hold(space, block);
+    any = true;
+  }
+  return any;
+}
+
+static uint64_t let_go_in(struct space *space, uint64_t now_ns, struct changes *changes) {
   uint64_t next_ns = UINT64_MAX;
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
+  if (space->pins_due)
+    changes->pinned = hold_pinned(space, space->held) | hold_pinned(space, space->newest);
+  space->pins_due = false;
   for (struct block *block = space->held, *older; block; block = older) {
     older = block->older;
     uint64_t due_ns = block->lent.used_ns + LENDING_IDLE_NS;
-    *back |= take_back(space, block);
+    changes->back |= take_back(space, block);
     if (!block->held || block->aside || is_lent(block))
       continue;
     if (due_ns > now_ns) {
@@ -142,25 +161,26 @@ static uint64_t let_go_in(struct space *space, uint64_t now_ns, bool *any, bool 
     }
     block_let_go(space, block);
     budget_rebook(space->device, BACKING_PINNED_SHARED, BACKING_SWAP, block->bytes);
-    *any = true;
+    changes->less = true;
   }
   if (space->open)
     leases_end_parted(space);
-  *back |= leases_have_parted(space);
+  changes->back |= leases_have_parted(space);
   space_unlock(space);
   capture_unrelax(mode);
   return next_ns;
 }
 
-uint64_t lending_let_go(uint64_t now_ns) {
+uint64_t lending_let_go(uint64_t now_ns, uint64_t *noted) {
   uint64_t next_ns = UINT64_MAX;
   for (CUdevice device = 0; device < DEVICES; device++) {
-    bool any = false, back = false;
-    uint64_t look_ns = let_go_in(space_of(device), now_ns, &any, &back);
+    struct changes changes = {false, false, false};
+    uint64_t look_ns = let_go_in(space_of(device), now_ns, &changes);
     next_ns = look_ns < next_ns ? look_ns : next_ns;
-    if (any)
+    *noted |= (uint64_t)changes.pinned << device;
+    if (changes.less)
       budget_report(device);
-    if (back)
+    if (changes.back)
       memory_port.order_moves(device);
   }
   return next_ns;

@@ -80,7 +80,9 @@ struct block *lending_wanted(struct space *space);
 /* The process is to run: what is not all there is its own again. With the mutex held. */
 void lending_take_back(struct space *space);
 
-/* Let go of what nobody has open any more. Returns when to look again (UINT64_MAX: no need). */
-uint64_t lending_let_go(uint64_t now_ns);
+/* Let go of what nobody has open any more. Returns when to look again (UINT64_MAX: no need). Devices where
+ * memory counts as pinned from now on, as a user has lost its connection, are added to the mask: the daemon
+ * is to be asked (budget_ask). */
+uint64_t lending_let_go(uint64_t now_ns, uint64_t *noted);
 
 #endif
