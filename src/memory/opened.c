@@ -184,9 +184,10 @@ struct refund {
 /* The maker sends nothing: what can be read is the end. What the program has closed tells nothing: the maker
  * counts that as pinned until this process ends. */
 static void look_at(struct import *import, struct refund *refund) {
+  if (import->where != HERE || import->moves)
+    return;
   bool ours = descriptor_is_ours(&import->lease);
-  if (import->where != HERE || import->moves ||
-      (ours && recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN))
+  if (ours && recv(import->lease.fd, &(char){0}, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN)
     return;
   if (ours)
     descriptor_hang_up(&import->lease);
