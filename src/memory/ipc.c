@@ -275,8 +275,8 @@ static _Atomic bool asking;        /* a thread does */
 static void *ask_for_noted(void *unused) {
   thread_begin("gpushare-ask");
   for (CUdevice device = 0; device < DEVICES; device++)
-    if (atomic_load(&ungranted) >> device & 1 && budget_ask(device))
-      atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device));
+    if (atomic_fetch_and(&ungranted, ~(UINT64_C(1) << device)) >> device & 1 && !budget_ask(device))
+      atomic_fetch_or(&ungranted, UINT64_C(1) << device);
   atomic_store(&asking, false);
   return unused;
 }
@@ -296,9 +296,17 @@ static int look_at_all(bool watches_all) {
   opened_look(&noted);
   uint64_t now_ns = clock_now_ns(), next_ns = lending_let_go(now_ns, &noted);
   ask(noted);
-  if (atomic_load(&ungranted) || some_lost || !watches_all)
+  if (atomic_load(&asking) || atomic_load(&ungranted) || some_lost || !watches_all)
     next_ns = next_ns < now_ns + ASK_AGAIN_NS ? next_ns : now_ns + ASK_AGAIN_NS;
   return next_ns == UINT64_MAX ? -1 : (int)((next_ns - now_ns) / NS_PER_MS) + 1;
+}
+
+static bool answer_from_now_on(void);
+
+/* The thread is to wait for another lease. */
+static void watch_leases(void) {
+  if (answer_from_now_on())
+    wake();
 }
 
 static void *run(void *argument) {
@@ -307,8 +315,9 @@ static void *run(void *argument) {
   thread_begin("gpushare-ipc");
   struct pollfd awaited[1 + WATCHED_MOST] = {{.fd = own.listening.fd, .events = POLLIN}};
   int patience_ms = -1;
+  nfds_t leases = 0;
   while (descriptor_is_ours(&own.listening)) {
-    nfds_t leases = opened_leases(awaited + 1, WATCHED_MOST);
+    leases = opened_leases(awaited + 1, WATCHED_MOST);
     leases += leases_list(awaited + 1 + leases, WATCHED_MOST - leases);
     if (leases && (unsigned)patience_ms > CLOSED_MS)
       patience_ms = CLOSED_MS;
@@ -325,6 +334,8 @@ static void *run(void *argument) {
     else
       clock_sleep(ACCEPT_AGAIN_NS); /* the program may have no descriptor left */
   }
+  if (leases || patience_ms >= 0) /* there is more to look at */
+    watch_leases();
   return NULL;
 }
 
@@ -351,12 +362,6 @@ static bool answer_from_now_on(void) {
   bool there = descriptor_is_ours(&desk.listening) || start();
   lock_release(&lock);
   return there;
-}
-
-/* The thread is to wait for another lease. */
-static void watch_leases(void) {
-  if (answer_from_now_on())
-    wake();
 }
 
 /* ---- handles ---- */

@@ -694,8 +694,8 @@ static void await_steps(void) {
 
 static enum memory_progress step(CUdevice device, uint64_t room_bytes, struct memory_moved *moved_bytes) {
   lock_take(&lock);
-  while (enders)
-    condition_wait(&moved, &lock, UINT64_MAX);
+  if (enders) /* once: a thread may leave its wait by a jump */
+    condition_wait(&moved, &lock, clock_now_ns() + MOMENT_NS);
   struct import *import = is_open[device] ? NULL : next_step(device, room_bytes);
   bool leaves = resident_bytes(device) > room_bytes;
   if (import)

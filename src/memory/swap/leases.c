@@ -17,6 +17,9 @@
 #define SYS_pidfd_open 434
 #endif
 
+/* The sockets of a process that ends are closed some time before its end can be seen. */
+#define END_NS (2 * NS_PER_S)
+
 struct lease {
   struct lease *next;
   uint64_t name;           /* of the block: struct lent */
@@ -25,6 +28,7 @@ struct lease {
   struct descriptor other; /* fd is -1: the connection has ended, and the process has not said that it has
                               closed the memory */
   pid_t pid;               /* 0: of another pid namespace */
+  uint64_t lost_ns;        /* when the connection was found to have ended so */
   bool user;
   bool parted; /* it waits for the end of the connection */
 };
@@ -61,6 +65,22 @@ bool leases_pin(const struct block *block) {
   while (lease && lease->user)
     lease = find(lease->next, block->lent.name);
   return lease;
+}
+
+bool leases_pin_lost(struct space *space, struct block *block, uint64_t now_ns) {
+  bool any = false;
+  for (struct lease *lease = leases[space_number(space)]; lease; lease = lease->next) {
+    if (lease->name != block->lent.name || !lease->user || lease->parted || lease->other.fd >= 0)
+      continue;
+    if (now_ns < lease->lost_ns + END_NS) {
+      space->pins_due = true;
+      continue;
+    }
+    lease->user = false;
+    lease_drop_user(space, block);
+    block->lent.was_opened = any = true;
+  }
+  return any;
 }
 
 bool leases_keep_bytes(const struct block *block) {
@@ -146,15 +166,6 @@ static void part(struct space *space, struct lease *lease, enum lease_byte byte)
   lease_drop_user(space, block_of(space, lease));
 }
 
-/* A user whose connection is lost can't part any more: it is none. */
-static void pin(struct space *space, struct lease *lease) {
-  struct block *block = block_of(space, lease);
-  lease->user = false;
-  lease_drop_user(space, block);
-  block->lent.was_opened = true;
-  space->pins_due = true;
-}
-
 /* By its word; or of a process that can't be seen, by the end of the connection. */
 static bool is_over(struct space *space, struct lease *lease) {
   char byte = LEASE_CLOSED;
@@ -169,8 +180,8 @@ static bool is_over(struct space *space, struct lease *lease) {
   if (n > 0 || (n < 0 && errno == EAGAIN))
     return false;
   descriptor_hang_up(&lease->other);
-  if (lease->user && !lease->parted && lease->pid)
-    pin(space, lease);
+  lease->lost_ns = clock_now_ns();
+  space->pins_due |= lease->user;
   return lease->parted || !lease->pid;
 }
 

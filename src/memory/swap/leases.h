@@ -39,6 +39,10 @@ bool lease_begin(struct block *block, const struct descriptor *other, bool user)
 /* Whether a process has the block open that is no user. With the space's lock held. */
 bool leases_pin(const struct block *block);
 
+/* A user whose connection is lost, and whose process has not ended some time after that, is none any more.
+ * True: one of these had the block, which is to be held. pins_due: look again. With the space's lock held. */
+bool leases_pin_lost(struct space *space, struct block *block, uint64_t now_ns);
+
 /* One user less. With the space's lock held. */
 void lease_drop_user(struct space *space, struct block *block);
 

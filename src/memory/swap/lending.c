@@ -36,6 +36,8 @@ static bool can_be_lent(const struct block *block) { return block_is_there(block
 /* With the mutex held. Block and books change together, as these say what the process' swap memory may have.
  */
 static void hold(struct space *space, struct block *block) {
+  if (is_pinned(block))
+    return;
   if (!block->held)
     block_hold(space, block);
   block->aside = false;
@@ -129,11 +131,11 @@ struct changes {
 };
 
 /* True: there was one. They are on the card already. */
-static bool hold_pinned(struct space *space, struct block *newest) {
+static bool hold_lost(struct space *space, struct block *newest, uint64_t now_ns) {
   bool any = false;
   for (struct block *block = newest, *older; block; block = older) {
     older = block->older;
-    if (is_pinned(block) || !leases_pin(block))
+    if (!leases_pin_lost(space, block, now_ns))
       continue;
     mover_finish_block(space, block);
     hold(space, block);
@@ -146,9 +148,10 @@ static uint64_t let_go_in(struct space *space, uint64_t now_ns, struct changes *
   uint64_t next_ns = UINT64_MAX;
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  if (space->pins_due)
-    changes->pinned = hold_pinned(space, space->held) | hold_pinned(space, space->newest);
-  space->pins_due = false;
+  if (space->pins_due) {
+    space->pins_due = false;
+    changes->pinned = hold_lost(space, space->held, now_ns) | hold_lost(space, space->newest, now_ns);
+  }
   for (struct block *block = space->held, *older; block; block = older) {
     older = block->older;
     uint64_t due_ns = block->lent.used_ns + LENDING_IDLE_NS;

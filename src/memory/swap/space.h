@@ -165,7 +165,7 @@ struct space {
   struct block *restore_from; /* no older block has FRESH or AWAY ones */
   uint64_t next_age;
   unsigned users;           /* of its blocks */
-  bool pins_due;            /* a block has a lease that pins it, and may not be held */
+  bool pins_due;            /* users have lost their connection (leases_pin_lost) */
   uint64_t missing_bytes;   /* in pieces that are not RESIDENT */
   uint64_t shared_bytes;    /* of shared blocks */
   struct block *spares;     /* without allocations, kept for the next ones; the newest first */
