@@ -110,9 +110,7 @@ void program_apply(struct program *program) {
     overrides_apply(&program->daemon.overrides, list_entry(node, struct sched_gpu, link), now_ns,
                     &program->daemon.actions);
   }
-  if (program->daemon.host_copies != config->host_copies)
-    scheduler_tell_settings(scheduler, &program->daemon.actions);
-  program->daemon.host_copies = config->host_copies;
+  program->daemon.host_copies = config->host_copies; /* all jobs are told, with the capacity */
   program->daemon.learns = config->learn;
   scheduler_set_count(scheduler, config->count_touched, now_ns, &program->daemon.actions);
   strcpy(program->daemon.hook.command, config->on_job_end);

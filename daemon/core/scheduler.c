@@ -96,15 +96,6 @@ void scheduler_remove_share(struct sched_share *share) {
 
 /* ---- what follows from an event ---- */
 
-static void tell_everybody(struct scheduler *scheduler, enum sched_action_type type,
-                           struct sched_change *change) {
-  list_each(node, &scheduler->gpus) { change_add_all(gpu_of(node), type, change); }
-}
-
-void scheduler_tell_settings(struct scheduler *scheduler, struct sched_change *change) {
-  tell_everybody(scheduler, SCHED_TELL_CAPACITY, change);
-}
-
 /* What follows on this GPU. Who stays on the card decides who can run, and the other way round: of the last
  * promise to a job that stays may come that it is not made. Then the next event, or the end of the stay, goes
  * on from here. */
@@ -160,7 +151,7 @@ void scheduler_plan(struct scheduler *scheduler, struct sched_change *change) {
     ;
   list_each(node, &scheduler->gpus) { turns_tell_wanted(gpu_of(node), change); }
   if (books_update_tight(scheduler))
-    tell_everybody(scheduler, SCHED_TELL_CAPACITY, change);
+    list_each(node, &scheduler->gpus) { change_add_all(gpu_of(node), SCHED_TELL_CAPACITY, change); }
 }
 
 /* The last step of every event. */

@@ -610,10 +610,8 @@ void gang_init(struct sched_gang *gang);
 void scheduler_set_terms(struct sched_job *job, const struct sched_terms *terms, uint64_t now_ns,
                          struct sched_change *change);
 
-/* A setting that is no business of the scheduler, and is told with the capacity, has changed. */
-void scheduler_tell_settings(struct scheduler *scheduler, struct sched_change *change);
-
-/* Settings. gpu NULL: of every GPU, and the default for new ones. A quantum of SCHED_TQ_AUTO finds itself. */
+/* Settings. A mode or a capacity is told to all jobs, also if it is the same. gpu NULL: of every GPU, and the
+ * default for new ones. A quantum of SCHED_TQ_AUTO finds itself. */
 void scheduler_set_tq(struct scheduler *scheduler, struct sched_gpu *gpu, uint64_t tq_ns, uint64_t now_ns,
                       struct sched_change *change);
 void scheduler_set_mode(struct scheduler *scheduler, struct sched_gpu *gpu, enum gs_mode mode,
