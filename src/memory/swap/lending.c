@@ -150,7 +150,8 @@ static uint64_t let_go_in(struct space *space, uint64_t now_ns, struct changes *
   space_lock(space);
   if (space->pins_due) {
     space->pins_due = false;
-    changes->pinned = hold_lost(space, space->held, now_ns) | hold_lost(space, space->newest, now_ns);
+    changes->pinned = hold_lost(space, space->held, now_ns);
+    changes->pinned |= hold_lost(space, space->newest, now_ns);
   }
   for (struct block *block = space->held, *older; block; block = older) {
     older = block->older;
