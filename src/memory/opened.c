@@ -231,9 +231,16 @@ static CUresult free_opened(const struct allocation *taken, bool finished) {
 static CUdeviceptr address_of(const struct import *import) { return import->base + import->handle.at; }
 
 /* Pieces come in the order of their addresses. */
+static CUresult unmap(struct import *import) {
+  CUresult result =
+      import->mapped_bytes ? driver.cuMemUnmap(import->base, import->mapped_bytes) : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS)
+    import->mapped_bytes = 0;
+  return result;
+}
+
 static void end(struct import *import) {
-  if (import->mapped_bytes)
-    driver.cuMemUnmap(import->base, import->mapped_bytes);
+  unmap(import);
   if (import->base)
     driver.cuMemAddressFree(import->base, import->block_bytes);
   if (import->counts) /* it is in no list any more */
@@ -291,21 +298,29 @@ static bool await_turn(const struct descriptor *other) {
   return ipc_await(other, POLLIN, FOREVER_NS);
 }
 
-static CUresult take_piece(struct import *import, const struct descriptor *other) {
+/* From the maker: *said is its byte, or -1 if a piece has come, or nothing that makes sense. */
+static CUresult take_packet(struct import *import, const struct descriptor *maker, int *said) {
   struct lent_note note;
   CUmemGenericAllocationHandle piece;
   CUresult result;
-  ssize_t n = 0;
-  do {
-    if (!(n == 1 ? await_turn(other) : ipc_await(other, POLLIN, PATIENCE_NS)))
-      return CUDA_ERROR_INVALID_HANDLE;
-    n = passing_borrow(other, &note, sizeof note, &piece, &result);
-  } while (n == 1); /* the maker says so that it takes longer */
+  ssize_t n = passing_borrow(maker, &note, sizeof note, &piece, &result);
+  *said = n == 1 ? *(const unsigned char *)&note : -1;
   if (result != CUDA_SUCCESS)
     return result;
   result = n == (ssize_t)sizeof note && makes_sense(import, &note) ? map_piece(import, &note, piece)
                                                                    : CUDA_ERROR_INVALID_HANDLE;
   driver.cuMemRelease(piece);
+  return result;
+}
+
+static CUresult take_piece(struct import *import, const struct descriptor *other) {
+  CUresult result;
+  int said = -1;
+  do {
+    if (!(said >= 0 ? await_turn(other) : ipc_await(other, POLLIN, PATIENCE_NS)))
+      return CUDA_ERROR_INVALID_HANDLE;
+    result = take_packet(import, other, &said);
+  } while (said >= 0); /* the maker says so that it takes longer */
   return result;
 }
 
@@ -372,8 +387,7 @@ static CUresult fetch(struct import *import, CUdevice current, bool user) {
 
 /* What has come goes. */
 static void begin_anew(struct import *import) {
-  if (import->mapped_bytes)
-    driver.cuMemUnmap(import->base, import->mapped_bytes);
+  unmap(import);
   if (import->base)
     driver.cuMemAddressFree(import->base, import->block_bytes);
   import->base = 0;
@@ -550,12 +564,9 @@ static void ask_to_part(struct import *import, bool leaves) {
   int heard = hear(&import->lease, &byte);
   if (heard < 0)
     return;
-  bool parts = heard > 0 && byte == LEASE_MAY_PART && leaves &&
-               driver.cuMemUnmap(import->base, import->mapped_bytes) == CUDA_SUCCESS;
-  if (parts) {
-    import->mapped_bytes = 0;
+  bool parts = heard > 0 && byte == LEASE_MAY_PART && leaves && unmap(import) == CUDA_SUCCESS;
+  if (parts)
     lease_say(&import->lease, LEASE_HAS_PARTED);
-  }
   put_locked(import, parts ? PARTING : HERE);
   call_watch();
 }
@@ -576,9 +587,8 @@ static void lose(struct import *import) {
       "GPU %d: %llu bytes of another process that this program has opened are gone: that process has ended, "
       "or has freed them",
       import->device, (unsigned long long)import->block_bytes);
-  if (import->mapped_bytes)
-    driver.cuMemUnmap(import->base, import->mapped_bytes);
-  import->mapped_bytes = 0;
+  unmap(import);
+  import->mapped_bytes = 0; /* should that fail, the driver is at its end */
   descriptor_hang_up(&import->lease);
   lock_take(&lock);
   stop_making_way(import);
@@ -605,29 +615,17 @@ static void come(struct import *import) {
 
 /* False: it is not to be had now. */
 static bool take_next(struct import *import) {
-  struct lent_note note;
-  CUmemGenericAllocationHandle piece;
-  CUresult result;
-  ssize_t n = passing_borrow(&import->lease, &note, sizeof note, &piece, &result);
-  if (n == 1 && *(const char *)&note == LEASE_GONE) {
+  int said;
+  CUresult result = take_packet(import, &import->lease, &said);
+  if (said == LEASE_GONE)
     lose(import);
-    return true;
-  }
-  if (n == 1) /* it takes longer */
-    return true;
-  if (result == CUDA_SUCCESS) {
-    result = n == (ssize_t)sizeof note && makes_sense(import, &note) ? map_piece(import, &note, piece)
-                                                                     : CUDA_ERROR_INVALID_HANDLE;
-    driver.cuMemRelease(piece);
-  }
-  return result == CUDA_SUCCESS;
+  return said >= 0 || result == CUDA_SUCCESS; /* another byte: it takes longer */
 }
 
 /* The maker sees that it need not go on. It is asked again. */
 static void turn_back(struct import *import) {
-  if (import->mapped_bytes)
-    driver.cuMemUnmap(import->base, import->mapped_bytes);
-  import->mapped_bytes = 0;
+  unmap(import);
+  import->mapped_bytes = 0; /* should that fail, the driver is at its end */
   lease_close(&import->lease);
   put_locked(import, AWAY);
   clock_sleep(MOMENT_NS);

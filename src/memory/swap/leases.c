@@ -41,11 +41,16 @@ static struct lease *find(struct lease *lease, uint64_t name) {
   return lease;
 }
 
-struct block *lent_find(struct block *newest, uint64_t name) {
+static struct block *find_in(struct block *newest, uint64_t name) {
   struct block *block = newest;
   while (block && block->lent.name != name)
     block = block->older;
   return block;
+}
+
+struct block *lent_find(const struct space *space, uint64_t name) {
+  struct block *held = find_in(space->held, name);
+  return held ? held : find_in(space->newest, name);
 }
 
 bool lease_begin(struct block *block, const struct descriptor *other, bool user) {
@@ -151,11 +156,6 @@ nfds_t leases_list(struct pollfd *awaited, nfds_t most) {
   return count;
 }
 
-static struct block *block_of(struct space *space, const struct lease *lease) {
-  struct block *block = lent_find(space->held, lease->name);
-  return block ? block : lent_find(space->newest, lease->name);
-}
-
 /* A user's, whose block is there. */
 static void part(struct space *space, struct lease *lease, enum lease_byte byte) {
   if (byte == LEASE_MAY_PART)
@@ -163,7 +163,7 @@ static void part(struct space *space, struct lease *lease, enum lease_byte byte)
   if (byte != LEASE_HAS_PARTED || lease->parted)
     return;
   lease->parted = true;
-  lease_drop_user(space, block_of(space, lease));
+  lease_drop_user(space, lent_find(space, lease->name));
 }
 
 /* By its word; or of a process that can't be seen, by the end of the connection. */
@@ -187,8 +187,8 @@ static bool is_over(struct space *space, struct lease *lease) {
 
 /* A process of which no end can be seen may have the memory open for as long as that is there. */
 static void note_end(struct space *space, const struct lease *lease) {
-  struct block *block = lent_find(space->held, lease->name);
-  if (block) {
+  struct block *block = lent_find(space, lease->name);
+  if (block && block->held) {
     block->lent.used_ns = clock_now_ns();
     block->lent.stays |= lease->other.fd < 0 && !lease->pid;
   }
@@ -199,7 +199,7 @@ static void end(struct space *space, size_t i, struct lease *lease) {
     *(lease->held ? &space->refund_held_bytes : &space->refund_bytes) += lease->bytes;
   note_end(space, lease);
   if (lease->user && !lease->parted)
-    lease_drop_user(space, block_of(space, lease));
+    lease_drop_user(space, lent_find(space, lease->name));
   descriptor_hang_up(&lease->other);
   free(lease);
 }

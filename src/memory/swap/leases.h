@@ -29,9 +29,8 @@ enum lease_byte {
   LEASE_GONE = 4,    /* the maker, to a user: there is no such block any more */
 };
 
-/* The block of this name (struct lent), in a list of a space. NULL: it is not there. With the space's lock
- * held. */
-struct block *lent_find(struct block *newest, uint64_t name);
+/* The block of this name (struct lent). NULL: it has ended. With the space's lock held. */
+struct block *lent_find(const struct space *space, uint64_t name);
 
 /* Takes the connection over. False: it can't be kept, and stays the caller's. With the space's lock held. */
 bool lease_begin(struct block *block, const struct descriptor *other, bool user);

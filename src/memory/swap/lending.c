@@ -192,12 +192,6 @@ uint64_t lending_let_go(uint64_t now_ns, uint64_t *noted) {
 
 /* ---- lending ---- */
 
-/* With the mutex held. NULL: it has ended. */
-static struct block *find(struct space *space, uint64_t name) {
-  struct block *block = lent_find(space->held, name);
-  return block ? block : lent_find(space->newest, name);
-}
-
 /* With the mutex held. Nobody looks at it any more (copies.h). */
 static void add_user(struct space *space, struct block *block) {
   mover_finish_block(space, block);
@@ -227,7 +221,7 @@ int lending_begin(const struct lent_name *name, bool user, CUdeviceptr *allocati
   struct space *space = space_at(name->space);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  struct block *block = find(space, name->name);
+  struct block *block = lent_find(space, name->name);
   int err = !block ? -ENOENT : user ? begin_for_user(space, block) : is_pinned(block) ? 0 : -EAGAIN;
   if (err == 0 || err == -EINPROGRESS)
     block->lent.lenders++;
@@ -241,7 +235,7 @@ int lending_give(const struct lent_name *name, size_t i, const struct descriptor
   struct space *space = space_at(name->space);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  const struct block *block = find(space, name->name);
+  const struct block *block = lent_find(space, name->name);
   int err = block && i < block->pieces ? 0 : -ENOENT;
   if (err == 0) {
     const struct lent_note note = {
@@ -258,12 +252,12 @@ int lending_await(const struct lent_name *name) {
   memory_port.order_moves(space->device);
   CUstreamCaptureMode mode = capture_relax();
   space_lock(space);
-  struct block *block = find(space, name->name);
+  struct block *block = lent_find(space, name->name);
   if (block && !block_is_there(block)) {
     if (!space->open && !block->held)
       set_aside(space, block);
     condition_wait(&space->changed, &space->lock, clock_now_ns() + LOOK_NS);
-    block = find(space, name->name);
+    block = lent_find(space, name->name);
   }
   int err = !block ? -ENOENT : block_is_there(block) ? 0 : -EINPROGRESS;
   space_unlock(space);
@@ -274,7 +268,7 @@ int lending_await(const struct lent_name *name) {
 void lending_end(const struct lent_name *name, bool given, bool user, struct descriptor *to) {
   struct space *space = space_at(name->space);
   space_lock(space);
-  struct block *block = find(space, name->name);
+  struct block *block = lent_find(space, name->name);
   bool leased = given && block && lease_begin(block, to, user);
   if (given && (leased || (!block && !user)))
     lease_say(to, user ? LEASE_OF_USER : LEASE_CLOSED);
