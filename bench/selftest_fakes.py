@@ -101,10 +101,13 @@ with open(pathlib.Path(__file__).parents[1] / "mps", "a") as orders:
 
 # Each job takes 1 GiB.
 NVIDIA_SMI = '''
-import os, pathlib
+import contextlib, os, pathlib
 root = pathlib.Path(__file__).parents[1]
-alive = [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(root / "python") in path.read_bytes().decode()]
-print(1024 * len(alive))
+alive = 0
+for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        alive += os.fsencode(root / "python") in path.read_bytes()
+print(1024 * alive)
 '''
 
 
