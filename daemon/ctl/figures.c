@@ -36,7 +36,8 @@ static void read_all(struct status *status, size_t count) {
   static const struct gs_msg none;
   struct gpu_figures *gpu = NULL;
   struct job_figures *job = NULL;
-  for (const struct gs_msg *msg = status->msgs; msg < status->msgs + count; msg++)
+  for (size_t i = 0; i < count; i++) { /* none: msgs is NULL */
+    const struct gs_msg *msg = &status->msgs[i];
     if (msg->type == GS_STATUS_DAEMON) {
       status->daemon = msg;
     } else if (msg->type == GS_STATUS_GPU) {
@@ -60,6 +61,7 @@ static void read_all(struct status *status, size_t count) {
     } else if (msg->type == GS_STATUS_MEMORY && job) {
       job->memory = msg;
     }
+  }
 }
 
 int status_read(struct status *status, struct gs_msg *msgs, size_t count) {
